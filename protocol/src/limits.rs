@@ -1,0 +1,49 @@
+//! Every bound of the wire, each with its reason.
+
+/// The longest payload of a frame, in bytes.
+///
+/// One `terminal/input` of [`INPUT_PENDING_MAX`] bytes must fit with its envelope; nothing else is
+/// as large. A header that claims more ends the connection before anything is allocated.
+pub const PAYLOAD_MAX: usize = (1 << 20) + (64 << 10);
+
+/// The most terminal output in one [`crate::message::Output`], in bytes.
+///
+/// Equals what the worker reads from the pty in one turn of its loop, so that input is looked at
+/// at least every 64 KiB of output.
+pub const OUTPUT_CHUNK_MAX: usize = 64 << 10;
+
+/// How much output a worker may have sent without an acknowledgement, in bytes.
+///
+/// Eight chunks: enough to keep both processes busy, small enough that a stopped supervisor costs
+/// a worker little memory and that Ctrl-C is not queued behind much.
+pub const OUTPUT_WINDOW: u64 = 512 << 10;
+
+/// How much typed input may wait for the shell of one terminal, in bytes.
+///
+/// A pty takes about 14 kB while its reader sleeps (field case S-18); the rest waits in the
+/// worker. One mebibyte holds any paste a person makes; beyond it the supervisor refuses input.
+pub const INPUT_PENDING_MAX: u64 = 1 << 20;
+
+/// The distance between two safe places to cut scrollback, in bytes (see
+/// [`crate::message::Output::cuts`]).
+pub const CUT_DISTANCE: usize = 4 << 10;
+
+/// The most cuts in one [`crate::message::Output`].
+pub const CUTS_MAX: usize = OUTPUT_CHUNK_MAX / CUT_DISTANCE + 1;
+
+/// The longest environment string (`NAME=value` and its NUL), in bytes.
+///
+/// Kernel fact: `MAX_ARG_STRLEN` is 32 pages; execve refuses a longer one with E2BIG.
+pub const ENV_STRING_MAX: usize = 131_072;
+
+/// The largest environment, all strings together, in bytes.
+///
+/// Half of the 2 MiB that a stack limit of 8 MiB leaves to arguments and environment (execve(2)),
+/// so that the shell's own children keep room; and it must fit one frame with room to spare.
+pub const ENV_TOTAL_MAX: usize = 1 << 20;
+
+/// The smallest and largest number of columns or rows of a terminal (field case S-22).
+pub const SIZE_RANGE: std::ops::RangeInclusive<u16> = 1..=1000;
+
+/// The longest text of an error that a worker reports, in bytes.
+pub const REASON_MAX: usize = 1024;

@@ -1,0 +1,405 @@
+//! Every message, with its kind number.
+//!
+//! To a worker: imperatives. From a worker: past facts.
+
+use serde::{Deserialize, Serialize};
+
+use crate::codec;
+use crate::data::Data;
+use crate::error::WireError;
+use crate::frame::{Header, write_frame};
+use crate::limits::{CUTS_MAX, OUTPUT_CHUNK_MAX, REASON_MAX, SIZE_RANGE};
+use crate::token::AttachToken;
+
+/// Kind numbers. Never reused, never renumbered; golden bytes hold them.
+pub mod kind {
+    /// [`crate::Hello`], both directions.
+    pub const HELLO: u16 = 1;
+    /// [`crate::Boot`], on the pipe a worker inherits.
+    pub const BOOT: u16 = 2;
+    /// [`super::Start`].
+    pub const START: u16 = 16;
+    /// [`super::Input`].
+    pub const INPUT: u16 = 17;
+    /// [`super::Size`].
+    pub const RESIZE: u16 = 18;
+    /// [`super::Ack`].
+    pub const ACK: u16 = 19;
+    /// [`super::Terminate`].
+    pub const TERMINATE: u16 = 20;
+    /// [`super::ToWorker::AckExit`].
+    pub const ACK_EXIT: u16 = 21;
+    /// [`super::Started`].
+    pub const STARTED: u16 = 64;
+    /// [`super::StartFailed`].
+    pub const START_FAILED: u16 = 65;
+    /// [`super::Output`].
+    pub const OUTPUT: u16 = 66;
+    /// [`super::InputTaken`].
+    pub const INPUT_TAKEN: u16 = 67;
+    /// [`super::Exited`].
+    pub const EXITED: u16 = 68;
+}
+
+/// What a worker is told before it listens: the only frame on its inherited pipe (stdin).
+#[derive(Debug, Clone)]
+pub struct Boot<'a> {
+    /// Where the worker listens, an absolute path.
+    pub socket: Data<'a>,
+    /// Who may attach.
+    pub token: AttachToken,
+    /// The user id the attaching supervisor must have (`SO_PEERCRED`).
+    pub supervisor_uid: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+struct BootWire<'a> {
+    #[serde(borrow)]
+    socket: Data<'a>,
+    token: [u8; AttachToken::LEN],
+    supervisor_uid: u32,
+}
+
+impl<'a> Boot<'a> {
+    /// Appends the frame to `out`.
+    ///
+    /// # Errors
+    /// The path is over the payload limit.
+    pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
+        let wire = BootWire {
+            socket: Data::borrowed(self.socket.as_slice()),
+            token: *self.token.expose(),
+            supervisor_uid: self.supervisor_uid,
+        };
+        write_frame(kind::BOOT, out, |out| {
+            codec::encode(kind::BOOT, &wire, out)
+        })
+    }
+
+    /// Reads the frame.
+    ///
+    /// # Errors
+    /// Another kind, or a malformed payload.
+    pub fn decode(header: Header, payload: &'a [u8]) -> Result<Self, WireError> {
+        if header.kind != kind::BOOT {
+            return Err(WireError::UnknownKind(header.kind));
+        }
+        let wire: BootWire<'a> = codec::decode(kind::BOOT, payload)?;
+        Ok(Self {
+            socket: wire.socket,
+            token: AttachToken::new(wire.token),
+            supervisor_uid: wire.supervisor_uid,
+        })
+    }
+}
+
+/// A terminal's size in character cells, each within [`SIZE_RANGE`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Size {
+    /// Columns.
+    pub cols: u16,
+    /// Rows.
+    pub rows: u16,
+}
+
+/// What runs in the terminal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Command<'a> {
+    /// The shell itself, interactive.
+    Shell,
+    /// `shell -c line`, the line untouched.
+    #[serde(borrow)]
+    Line(Data<'a>),
+    /// A program and its arguments; each word is quoted, then run as a line.
+    Program(Vec<Data<'a>>),
+}
+
+/// One resource limit for the shell (`setrlimit`); `u64::MAX` is unlimited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limit {
+    /// The kernel's number of the resource (`RLIMIT_NOFILE` is 7).
+    pub resource: u32,
+    /// Soft limit.
+    pub soft: u64,
+    /// Hard limit.
+    pub hard: u64,
+}
+
+/// Open a pty and start the shell. Sent once, first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Start<'a> {
+    /// Absolute path of the shell; empty means the account's own.
+    #[serde(borrow)]
+    pub shell: Data<'a>,
+    /// What runs.
+    pub command: Command<'a>,
+    /// Absolute path of the directory it starts in.
+    pub cwd: Data<'a>,
+    /// The host's environment, uncleaned: the worker decides what travels (field case S-27).
+    pub host_env: Vec<(Data<'a>, Data<'a>)>,
+    /// The caller's variables, laid over the host's.
+    pub caller_env: Vec<(Data<'a>, Data<'a>)>,
+    /// Size of the pty before the shell sees it.
+    pub size: Size,
+    /// File mode mask of the shell.
+    pub umask: u32,
+    /// Limits to set for the shell, which the supervisor changed for itself.
+    pub limits: Vec<Limit>,
+}
+
+/// Type these bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Input<'a> {
+    /// Counts up by one from 1; a number that was seen already is not typed again.
+    pub seq: u64,
+    /// What to type; written whole before the next one.
+    #[serde(borrow)]
+    pub data: Data<'a>,
+}
+
+/// Output up to here arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ack {
+    /// The offset after the last byte that arrived.
+    pub offset: u64,
+}
+
+/// End the shell and everything it started, then exit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Terminate {
+    /// How long HUP and TERM may take before KILL, in milliseconds.
+    pub grace_ms: u32,
+}
+
+/// The shell runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Started {
+    /// Process id of the shell (of the exec stage, which becomes the shell).
+    pub shell_pid: u32,
+    /// Whether it sits on a pty.
+    pub is_pty: bool,
+}
+
+/// Why no shell runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StartFailure {
+    /// The machine has no pty left, or none at all.
+    NoPty,
+    /// A process could not be made (EAGAIN, ENOMEM).
+    NoProcess,
+    /// What was asked for cannot be done (environment too long).
+    Refused,
+    /// Anything else.
+    Other,
+}
+
+/// Nothing runs; the worker exits after this.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartFailed {
+    /// What kind of failure.
+    pub failure: StartFailure,
+    /// What was attempted and what the system said; at most [`REASON_MAX`] bytes.
+    pub reason: String,
+}
+
+/// The terminal printed something.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Output<'a> {
+    /// The offset of the first byte; counts all output of this terminal.
+    pub offset: u64,
+    /// Places in `data` where scrollback may be cut: ascending byte indices, the start of a line
+    /// where there is one, never inside a character or an escape sequence. At most [`CUTS_MAX`].
+    pub cuts: Vec<u32>,
+    /// Valid UTF-8, at most [`OUTPUT_CHUNK_MAX`] bytes.
+    #[serde(borrow)]
+    pub data: Data<'a>,
+}
+
+/// This much of the input has reached the shell's side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InputTaken {
+    /// Bytes written to the pty or dropped because it is closed, since the start of the terminal.
+    pub total: u64,
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ExitStatus {
+    /// It exited with this code.
+    Code(u8),
+    /// This signal killed it.
+    Signal(u8),
+}
+
+/// The shell ended and its output has drained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exited {
+    /// How.
+    pub status: ExitStatus,
+}
+
+/// A message to a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToWorker<'a> {
+    /// See [`Start`].
+    Start(Box<Start<'a>>),
+    /// See [`Input`].
+    Input(Input<'a>),
+    /// The terminal has this size now.
+    Resize(Size),
+    /// See [`Ack`].
+    Ack(Ack),
+    /// See [`Terminate`].
+    Terminate(Terminate),
+    /// The exit arrived; the worker may go when nothing else holds it.
+    AckExit,
+}
+
+/// A message from a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FromWorker<'a> {
+    /// See [`Started`].
+    Started(Started),
+    /// See [`StartFailed`].
+    StartFailed(StartFailed),
+    /// See [`Output`].
+    Output(Output<'a>),
+    /// See [`InputTaken`].
+    InputTaken(InputTaken),
+    /// See [`Exited`].
+    Exited(Exited),
+}
+
+impl<'a> ToWorker<'a> {
+    /// The number in the header.
+    #[must_use]
+    pub fn kind(&self) -> u16 {
+        match self {
+            Self::Start(_) => kind::START,
+            Self::Input(_) => kind::INPUT,
+            Self::Resize(_) => kind::RESIZE,
+            Self::Ack(_) => kind::ACK,
+            Self::Terminate(_) => kind::TERMINATE,
+            Self::AckExit => kind::ACK_EXIT,
+        }
+    }
+
+    /// Appends the frame to `out`; on an error `out` is unchanged.
+    ///
+    /// # Errors
+    /// The message is over the payload limit.
+    pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
+        let kind = self.kind();
+        write_frame(kind, out, |out| match self {
+            Self::Start(message) => codec::encode(kind, message, out),
+            Self::Input(message) => codec::encode(kind, message, out),
+            Self::Resize(message) => codec::encode(kind, message, out),
+            Self::Ack(message) => codec::encode(kind, message, out),
+            Self::Terminate(message) => codec::encode(kind, message, out),
+            Self::AckExit => Ok(()),
+        })
+    }
+
+    /// Reads a message from a frame.
+    ///
+    /// # Errors
+    /// An unknown kind, a malformed payload, a value out of range.
+    pub fn decode(header: Header, payload: &'a [u8]) -> Result<Self, WireError> {
+        let kind = header.kind;
+        match kind {
+            kind::START => {
+                let start: Box<Start<'a>> = codec::decode(kind, payload)?;
+                check_size(kind, start.size)?;
+                Ok(Self::Start(start))
+            }
+            kind::INPUT => Ok(Self::Input(codec::decode(kind, payload)?)),
+            kind::RESIZE => {
+                let size = codec::decode(kind, payload)?;
+                check_size(kind, size)?;
+                Ok(Self::Resize(size))
+            }
+            kind::ACK => Ok(Self::Ack(codec::decode(kind, payload)?)),
+            kind::TERMINATE => Ok(Self::Terminate(codec::decode(kind, payload)?)),
+            kind::ACK_EXIT => codec::decode::<()>(kind, payload).map(|()| Self::AckExit),
+            other => Err(WireError::UnknownKind(other)),
+        }
+    }
+}
+
+impl<'a> FromWorker<'a> {
+    /// The number in the header.
+    #[must_use]
+    pub fn kind(&self) -> u16 {
+        match self {
+            Self::Started(_) => kind::STARTED,
+            Self::StartFailed(_) => kind::START_FAILED,
+            Self::Output(_) => kind::OUTPUT,
+            Self::InputTaken(_) => kind::INPUT_TAKEN,
+            Self::Exited(_) => kind::EXITED,
+        }
+    }
+
+    /// Appends the frame to `out`; on an error `out` is unchanged.
+    ///
+    /// # Errors
+    /// The message is over the payload limit.
+    pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
+        let kind = self.kind();
+        write_frame(kind, out, |out| match self {
+            Self::Started(message) => codec::encode(kind, message, out),
+            Self::StartFailed(message) => codec::encode(kind, message, out),
+            Self::Output(message) => codec::encode(kind, message, out),
+            Self::InputTaken(message) => codec::encode(kind, message, out),
+            Self::Exited(message) => codec::encode(kind, message, out),
+        })
+    }
+
+    /// Reads a message from a frame.
+    ///
+    /// The text of an [`Output`] is not checked for UTF-8 here: the supervisor does that once,
+    /// where it makes a string of it.
+    ///
+    /// # Errors
+    /// An unknown kind, a malformed payload, a value out of range.
+    pub fn decode(header: Header, payload: &'a [u8]) -> Result<Self, WireError> {
+        let kind = header.kind;
+        let refuse = |detail: &str| WireError::Malformed {
+            kind,
+            detail: detail.to_owned(),
+        };
+        match kind {
+            kind::STARTED => Ok(Self::Started(codec::decode(kind, payload)?)),
+            kind::START_FAILED => {
+                let failed: StartFailed = codec::decode(kind, payload)?;
+                if failed.reason.len() > REASON_MAX {
+                    return Err(refuse("the reason is too long"));
+                }
+                Ok(Self::StartFailed(failed))
+            }
+            kind::OUTPUT => {
+                let output: Output<'a> = codec::decode(kind, payload)?;
+                if output.data.as_slice().len() > OUTPUT_CHUNK_MAX {
+                    return Err(refuse("more output than one frame may hold"));
+                }
+                if output.cuts.len() > CUTS_MAX {
+                    return Err(refuse("more cuts than one frame may hold"));
+                }
+                Ok(Self::Output(output))
+            }
+            kind::INPUT_TAKEN => Ok(Self::InputTaken(codec::decode(kind, payload)?)),
+            kind::EXITED => Ok(Self::Exited(codec::decode(kind, payload)?)),
+            other => Err(WireError::UnknownKind(other)),
+        }
+    }
+}
+
+fn check_size(kind: u16, size: Size) -> Result<(), WireError> {
+    if SIZE_RANGE.contains(&size.cols) && SIZE_RANGE.contains(&size.rows) {
+        Ok(())
+    } else {
+        Err(WireError::Malformed {
+            kind,
+            detail: format!("a size of {}x{}", size.cols, size.rows),
+        })
+    }
+}
