@@ -1,0 +1,394 @@
+//! The exact bytes of every frame. They change only together with the wire version.
+//!
+//! Written out field by field, not generated: a codec change that moves a byte fails here.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use shellward_protocol::message::{
+    Ack, Command, ExitStatus, Exited, Input, InputTaken, Limit, Output, Size, Start, StartFailed,
+    StartFailure, Started, Terminate, kind,
+};
+use shellward_protocol::{
+    AttachToken, Boot, Data, FrameDecoder, FromWorker, Hello, OLDEST_WIRE_VERSION, Role, ToWorker,
+    WIRE_VERSION,
+};
+
+fn hex(pieces: &[&str]) -> Vec<u8> {
+    let digits: Vec<u32> = pieces
+        .iter()
+        .flat_map(|piece| piece.chars())
+        .filter(|c| !c.is_whitespace())
+        .map(|c| c.to_digit(16).expect("a hex digit"))
+        .collect();
+    assert_eq!(digits.len() % 2, 0, "an odd number of hex digits");
+    digits
+        .chunks(2)
+        .map(|pair| u8::try_from(pair[0] * 16 + pair[1]).unwrap())
+        .collect()
+}
+
+fn show(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A header of version 1: magic, version, kind, length.
+const MAGIC_V1: &str = "53485744 0100";
+
+fn data(bytes: &[u8]) -> Data<'static> {
+    Data::from(bytes.to_vec())
+}
+
+fn token() -> AttachToken {
+    AttachToken::new(std::array::from_fn(|i| u8::try_from(i).unwrap()))
+}
+
+const TOKEN_HEX: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+
+/// The one frame in `bytes`, decoded by `f`.
+fn only_frame<R>(bytes: &[u8], f: impl FnOnce(shellward_protocol::Header, &[u8]) -> R) -> R {
+    let mut decoder = FrameDecoder::new();
+    decoder.push(bytes);
+    let (header, payload) = decoder.next_frame().unwrap().expect("a whole frame");
+    let result = f(header, payload);
+    assert!(decoder.is_empty(), "bytes left after the frame");
+    result
+}
+
+#[track_caller]
+fn to_worker(message: &ToWorker<'static>, pieces: &[&str]) {
+    let golden = hex(pieces);
+    let mut bytes = Vec::new();
+    message.encode(&mut bytes).unwrap();
+    assert_eq!(show(&bytes), show(&golden));
+    only_frame(&golden, |header, payload| {
+        assert_eq!(header.kind, message.kind());
+        assert_eq!(&ToWorker::decode(header, payload).unwrap(), message);
+    });
+}
+
+#[track_caller]
+fn from_worker(message: &FromWorker<'static>, pieces: &[&str]) {
+    let golden = hex(pieces);
+    let mut bytes = Vec::new();
+    message.encode(&mut bytes).unwrap();
+    assert_eq!(show(&bytes), show(&golden));
+    only_frame(&golden, |header, payload| {
+        assert_eq!(header.kind, message.kind());
+        assert_eq!(&FromWorker::decode(header, payload).unwrap(), message);
+    });
+}
+
+#[test]
+fn kind_numbers_and_versions_are_fixed() {
+    assert_eq!((OLDEST_WIRE_VERSION, WIRE_VERSION), (1, 1));
+    assert_eq!(kind::HELLO, 1);
+    assert_eq!(kind::BOOT, 2);
+    assert_eq!(kind::START, 16);
+    assert_eq!(kind::INPUT, 17);
+    assert_eq!(kind::RESIZE, 18);
+    assert_eq!(kind::ACK, 19);
+    assert_eq!(kind::TERMINATE, 20);
+    assert_eq!(kind::ACK_EXIT, 21);
+    assert_eq!(kind::STARTED, 64);
+    assert_eq!(kind::START_FAILED, 65);
+    assert_eq!(kind::OUTPUT, 66);
+    assert_eq!(kind::INPUT_TAKEN, 67);
+    assert_eq!(kind::EXITED, 68);
+}
+
+#[test]
+fn hello_of_a_supervisor() {
+    hello(
+        Role::Supervisor,
+        &[
+            MAGIC_V1,
+            "0100",
+            "34000000",
+            "0100 0300",        // versions 1 to 3
+            "01 000000",        // supervisor, zero
+            "d2040000",         // pid 1234
+            "0807060504030201", // epoch
+            TOKEN_HEX,
+        ],
+    );
+}
+
+#[test]
+fn hello_of_a_worker() {
+    hello(
+        Role::Worker,
+        &[
+            MAGIC_V1,
+            "0100",
+            "34000000",
+            "0100 0300",
+            "02 000000",
+            "d2040000",
+            "0807060504030201",
+            TOKEN_HEX,
+        ],
+    );
+}
+
+#[track_caller]
+fn hello(role: Role, pieces: &[&str]) {
+    let golden = hex(pieces);
+    let hello = Hello {
+        oldest: 1,
+        newest: 3,
+        role,
+        pid: 1234,
+        epoch: 0x0102_0304_0506_0708,
+        token: token(),
+    };
+    let mut bytes = Vec::new();
+    hello.encode(&mut bytes).unwrap();
+    assert_eq!(show(&bytes), show(&golden));
+    let back = only_frame(&golden, |header, payload| {
+        Hello::decode(header, payload).unwrap()
+    });
+    assert_eq!(
+        (back.oldest, back.newest, back.role, back.pid, back.epoch),
+        (1, 3, role, 1234, hello.epoch)
+    );
+    assert!(back.token.matches(&hello.token));
+}
+
+#[test]
+fn a_longer_hello_of_a_later_version_is_understood() {
+    let golden = hex(&[
+        MAGIC_V1,
+        "0100",
+        "38000000",
+        "0100 0900",
+        "01 000000",
+        "d2040000",
+        "0807060504030201",
+        TOKEN_HEX,
+        "cafebabe",
+    ]);
+    only_frame(&golden, |header, payload| {
+        let hello = Hello::decode(header, payload).unwrap();
+        assert_eq!((hello.oldest, hello.newest), (1, 9));
+        assert!(hello.token.matches(&token()));
+    });
+}
+
+#[test]
+fn boot() {
+    let golden = hex(&[
+        MAGIC_V1,
+        "0200",
+        "32000000",
+        "0600000000000000",
+        "2f772f312e73", // "/w/1.s"
+        TOKEN_HEX,
+        "e8030000", // uid 1000
+    ]);
+    let boot = Boot {
+        socket: data(b"/w/1.s"),
+        token: token(),
+        supervisor_uid: 1000,
+    };
+    let mut bytes = Vec::new();
+    boot.encode(&mut bytes).unwrap();
+    assert_eq!(show(&bytes), show(&golden));
+    only_frame(&golden, |header, payload| {
+        let back = Boot::decode(header, payload).unwrap();
+        assert_eq!(back.socket.as_slice(), b"/w/1.s");
+        assert_eq!(back.supervisor_uid, 1000);
+        assert!(back.token.matches(&token()));
+    });
+}
+
+fn start(command: Command<'static>) -> ToWorker<'static> {
+    ToWorker::Start(Box::new(Start {
+        shell: data(b"/bin/sh"),
+        command,
+        cwd: data(b"/t"),
+        host_env: vec![(data(b"A"), data(b"1"))],
+        caller_env: vec![(data(b"B"), data(b"")), (data(b"C"), data(b"3"))],
+        size: Size { cols: 80, rows: 24 },
+        umask: 0o022,
+        limits: vec![Limit {
+            resource: 7,
+            soft: 1024,
+            hard: u64::MAX,
+        }],
+    }))
+}
+
+const START_HEAD: &str = "0700000000000000 2f62696e2f7368";
+const START_TAIL: &[&str] = &[
+    "0200000000000000 2f74",                                    // cwd
+    "0100000000000000 0100000000000000 41 0100000000000000 31", // host_env
+    "0200000000000000 0100000000000000 42 0000000000000000 0100000000000000 43 0100000000000000 33",
+    "5000 1800",                                                   // size
+    "12000000",                                                    // umask
+    "0100000000000000 07000000 0004000000000000 ffffffffffffffff", // limits
+];
+
+#[test]
+fn start_of_a_shell() {
+    let mut pieces = vec![MAGIC_V1, "1000", "86000000", START_HEAD, "00000000"];
+    pieces.extend_from_slice(START_TAIL);
+    to_worker(&start(Command::Shell), &pieces);
+}
+
+#[test]
+fn start_of_a_line() {
+    let mut pieces = vec![
+        MAGIC_V1,
+        "1000",
+        "90000000",
+        START_HEAD,
+        "01000000 0200000000000000 6c73",
+    ];
+    pieces.extend_from_slice(START_TAIL);
+    to_worker(&start(Command::Line(data(b"ls"))), &pieces);
+}
+
+#[test]
+fn start_of_a_program() {
+    let mut pieces = vec![
+        MAGIC_V1,
+        "1000",
+        "a2000000",
+        START_HEAD,
+        "02000000 0200000000000000 0200000000000000 6c73 0200000000000000 2d6c",
+    ];
+    pieces.extend_from_slice(START_TAIL);
+    to_worker(
+        &start(Command::Program(vec![data(b"ls"), data(b"-l")])),
+        &pieces,
+    );
+}
+
+#[test]
+fn input() {
+    to_worker(
+        &ToWorker::Input(Input {
+            seq: 5,
+            data: data(b"hi\r\0"),
+        }),
+        &[
+            MAGIC_V1,
+            "1100",
+            "14000000",
+            "0500000000000000",
+            "0400000000000000",
+            "68690d00",
+        ],
+    );
+}
+
+#[test]
+fn resize() {
+    to_worker(
+        &ToWorker::Resize(Size {
+            cols: 1000,
+            rows: 1,
+        }),
+        &[MAGIC_V1, "1200", "04000000", "e803 0100"],
+    );
+}
+
+#[test]
+fn ack() {
+    to_worker(
+        &ToWorker::Ack(Ack { offset: 0x1_0000 }),
+        &[MAGIC_V1, "1300", "08000000", "0000010000000000"],
+    );
+}
+
+#[test]
+fn terminate() {
+    to_worker(
+        &ToWorker::Terminate(Terminate { grace_ms: 500 }),
+        &[MAGIC_V1, "1400", "04000000", "f4010000"],
+    );
+}
+
+#[test]
+fn ack_exit() {
+    to_worker(&ToWorker::AckExit, &[MAGIC_V1, "1500", "00000000"]);
+}
+
+#[test]
+fn started() {
+    from_worker(
+        &FromWorker::Started(Started {
+            shell_pid: 4321,
+            is_pty: true,
+        }),
+        &[MAGIC_V1, "4000", "05000000", "e1100000 01"],
+    );
+}
+
+#[test]
+fn start_failed_in_each_way() {
+    for (failure, number) in [
+        (StartFailure::NoPty, "00000000"),
+        (StartFailure::NoProcess, "01000000"),
+        (StartFailure::Refused, "02000000"),
+        (StartFailure::Other, "03000000"),
+    ] {
+        from_worker(
+            &FromWorker::StartFailed(StartFailed {
+                failure,
+                reason: "no ✗".to_owned(),
+            }),
+            &[
+                MAGIC_V1,
+                "4100",
+                "12000000",
+                number,
+                "0600000000000000",
+                "6e6f20e29c97",
+            ],
+        );
+    }
+}
+
+#[test]
+fn output() {
+    from_worker(
+        &FromWorker::Output(Output {
+            offset: 256,
+            cuts: vec![0, 2],
+            data: data("a\n─".as_bytes()),
+        }),
+        &[
+            MAGIC_V1,
+            "4200",
+            "25000000",
+            "0001000000000000",
+            "0200000000000000 00000000 02000000",
+            "0500000000000000 610ae29480",
+        ],
+    );
+}
+
+#[test]
+fn input_taken() {
+    from_worker(
+        &FromWorker::InputTaken(InputTaken { total: 3 }),
+        &[MAGIC_V1, "4300", "08000000", "0300000000000000"],
+    );
+}
+
+#[test]
+fn exited_with_a_code_and_by_a_signal() {
+    from_worker(
+        &FromWorker::Exited(Exited {
+            status: ExitStatus::Code(127),
+        }),
+        &[MAGIC_V1, "4400", "05000000", "00000000 7f"],
+    );
+    from_worker(
+        &FromWorker::Exited(Exited {
+            status: ExitStatus::Signal(9),
+        }),
+        &[MAGIC_V1, "4400", "05000000", "01000000 09"],
+    );
+}

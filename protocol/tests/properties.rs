@@ -1,0 +1,536 @@
+//! Whatever arrives: the same frames however it was cut, a typed error or patience, never a panic.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use shellward_protocol::frame::{HEADER_LEN, MAGIC};
+use shellward_protocol::limits::{CUTS_MAX, OUTPUT_CHUNK_MAX, PAYLOAD_MAX, REASON_MAX};
+use shellward_protocol::message::{
+    Ack, Command, ExitStatus, Exited, Input, InputTaken, Limit, Output, Size, Start, StartFailed,
+    StartFailure, Started, Terminate, kind,
+};
+use shellward_protocol::{
+    AttachToken, Boot, Data, FrameDecoder, FromWorker, Header, Hello, Role, ToWorker, WIRE_VERSION,
+    WireError,
+};
+
+fn data() -> impl Strategy<Value = Data<'static>> {
+    vec(any::<u8>(), 0..200).prop_map(Data::from)
+}
+
+fn size() -> impl Strategy<Value = Size> {
+    (1_u16..=1000, 1_u16..=1000).prop_map(|(cols, rows)| Size { cols, rows })
+}
+
+fn command() -> impl Strategy<Value = Command<'static>> {
+    prop_oneof![
+        Just(Command::Shell),
+        data().prop_map(Command::Line),
+        vec(data(), 0..5).prop_map(Command::Program),
+    ]
+}
+
+fn start() -> impl Strategy<Value = ToWorker<'static>> {
+    let limit =
+        (any::<u32>(), any::<u64>(), any::<u64>()).prop_map(|(resource, soft, hard)| Limit {
+            resource,
+            soft,
+            hard,
+        });
+    (
+        data(),
+        command(),
+        data(),
+        vec((data(), data()), 0..6),
+        vec((data(), data()), 0..6),
+        size(),
+        any::<u32>(),
+        vec(limit, 0..4),
+    )
+        .prop_map(
+            |(shell, command, cwd, host_env, caller_env, size, umask, limits)| {
+                ToWorker::Start(Box::new(Start {
+                    shell,
+                    command,
+                    cwd,
+                    host_env,
+                    caller_env,
+                    size,
+                    umask,
+                    limits,
+                }))
+            },
+        )
+}
+
+fn to_worker() -> impl Strategy<Value = ToWorker<'static>> {
+    prop_oneof![
+        start(),
+        (any::<u64>(), data()).prop_map(|(seq, data)| ToWorker::Input(Input { seq, data })),
+        size().prop_map(ToWorker::Resize),
+        any::<u64>().prop_map(|offset| ToWorker::Ack(Ack { offset })),
+        any::<u32>().prop_map(|grace_ms| ToWorker::Terminate(Terminate { grace_ms })),
+        Just(ToWorker::AckExit),
+    ]
+}
+
+fn from_worker() -> impl Strategy<Value = FromWorker<'static>> {
+    let failure = prop_oneof![
+        Just(StartFailure::NoPty),
+        Just(StartFailure::NoProcess),
+        Just(StartFailure::Refused),
+        Just(StartFailure::Other),
+    ];
+    let status = prop_oneof![
+        any::<u8>().prop_map(ExitStatus::Code),
+        any::<u8>().prop_map(ExitStatus::Signal),
+    ];
+    prop_oneof![
+        (any::<u32>(), any::<bool>())
+            .prop_map(|(shell_pid, is_pty)| FromWorker::Started(Started { shell_pid, is_pty })),
+        (failure, "\\PC{0,100}")
+            .prop_map(|(failure, reason)| FromWorker::StartFailed(StartFailed { failure, reason })),
+        (any::<u64>(), vec(any::<u32>(), 0..=CUTS_MAX), data())
+            .prop_map(|(offset, cuts, data)| FromWorker::Output(Output { offset, cuts, data })),
+        any::<u64>().prop_map(|total| FromWorker::InputTaken(InputTaken { total })),
+        status.prop_map(|status| FromWorker::Exited(Exited { status })),
+    ]
+}
+
+/// Every frame of `bytes`, pushed in pieces that end at `cuts`.
+fn decode_in_pieces(bytes: &[u8], cuts: &[usize]) -> Result<Vec<(Header, Vec<u8>)>, WireError> {
+    let mut decoder = FrameDecoder::new();
+    let mut frames = Vec::new();
+    let mut ends: Vec<usize> = cuts.iter().map(|cut| cut % (bytes.len() + 1)).collect();
+    ends.push(bytes.len());
+    ends.sort_unstable();
+    let mut from = 0;
+    for end in ends {
+        let piece = &bytes[from..end];
+        from = end;
+        // Through `space`, as a read would.
+        let space = decoder.space(piece.len().max(1));
+        assert!(space.len() >= piece.len());
+        space[..piece.len()].copy_from_slice(piece);
+        decoder.filled(piece.len());
+        while let Some((header, payload)) = decoder.next_frame()? {
+            frames.push((header, payload.to_vec()));
+        }
+    }
+    Ok(frames)
+}
+
+fn header(kind: u16, len: usize) -> Header {
+    Header {
+        version: WIRE_VERSION,
+        kind,
+        len: u32::try_from(len).unwrap(),
+    }
+}
+
+/// The frame of `message` as header and payload.
+fn split(bytes: &[u8]) -> (Header, &[u8]) {
+    let (head, payload) = bytes.split_first_chunk::<HEADER_LEN>().unwrap();
+    (Header::parse(*head).unwrap(), payload)
+}
+
+fn malformed<T>(result: Result<T, WireError>, expected: u16) -> bool {
+    matches!(result, Err(WireError::Malformed { kind, .. }) if kind == expected)
+}
+
+proptest! {
+    #[test]
+    fn every_message_to_a_worker_comes_back(message in to_worker()) {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes).unwrap();
+        let (header, payload) = split(&bytes);
+        prop_assert_eq!(header.len as usize, payload.len());
+        prop_assert_eq!(ToWorker::decode(header, payload).unwrap(), message);
+    }
+
+    #[test]
+    fn every_message_from_a_worker_comes_back(message in from_worker()) {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes).unwrap();
+        let (header, payload) = split(&bytes);
+        prop_assert_eq!(FromWorker::decode(header, payload).unwrap(), message);
+    }
+
+    #[test]
+    fn hello_and_boot_come_back(
+        oldest in any::<u16>(), more in 0_u16..100, supervisor in any::<bool>(), pid in any::<u32>(),
+        epoch in any::<u64>(), secret in any::<[u8; 32]>(), socket in data(), uid in any::<u32>(),
+    ) {
+        let role = if supervisor { Role::Supervisor } else { Role::Worker };
+        let newest = oldest.saturating_add(more);
+        let hello = Hello { oldest, newest, role, pid, epoch, token: AttachToken::new(secret) };
+        let mut bytes = Vec::new();
+        hello.encode(&mut bytes).unwrap();
+        let (header, payload) = split(&bytes);
+        let back = Hello::decode(header, payload).unwrap();
+        prop_assert_eq!(
+            (back.oldest, back.newest, back.role, back.pid, back.epoch),
+            (oldest, newest, role, pid, epoch)
+        );
+        prop_assert!(back.token.matches(&hello.token));
+
+        let boot = Boot { socket, token: AttachToken::new(secret), supervisor_uid: uid };
+        let mut bytes = Vec::new();
+        boot.encode(&mut bytes).unwrap();
+        let (header, payload) = split(&bytes);
+        let back = Boot::decode(header, payload).unwrap();
+        prop_assert_eq!(back.socket.as_slice(), boot.socket.as_slice());
+        prop_assert_eq!(back.supervisor_uid, uid);
+        prop_assert!(back.token.matches(&boot.token));
+    }
+
+    #[test]
+    fn any_split_of_the_stream_decodes_the_same(
+        messages in vec(from_worker(), 0..8), cuts in vec(any::<usize>(), 0..40),
+    ) {
+        let mut bytes = Vec::new();
+        for message in &messages {
+            message.encode(&mut bytes).unwrap();
+        }
+        let frames = decode_in_pieces(&bytes, &cuts).unwrap();
+        prop_assert_eq!(&frames, &decode_in_pieces(&bytes, &[]).unwrap());
+        let back: Vec<FromWorker<'_>> = frames
+            .iter()
+            .map(|(header, payload)| FromWorker::decode(*header, payload).unwrap())
+            .collect();
+        prop_assert_eq!(back, messages);
+    }
+
+    #[test]
+    fn garbage_is_refused_or_waited_for(bytes in vec(any::<u8>(), 0..400), cuts in vec(any::<usize>(), 0..8)) {
+        if let Ok(frames) = decode_in_pieces(&bytes, &cuts) {
+            // Only a stream that starts with our magic, or is too short to tell, is not refused.
+            prop_assert!(bytes.len() < HEADER_LEN || bytes.starts_with(&MAGIC));
+            for (header, payload) in frames {
+                drop(ToWorker::decode(header, &payload));
+                drop(FromWorker::decode(header, &payload));
+                drop(Hello::decode(header, &payload));
+                drop(Boot::decode(header, &payload));
+            }
+        }
+    }
+
+    #[test]
+    fn garbage_payloads_of_known_kinds_never_panic(
+        kind in prop_oneof![Just(1_u16), Just(2), 16_u16..22, 64_u16..69],
+        payload in vec(any::<u8>(), 0..300),
+    ) {
+        let header = header(kind, payload.len());
+        drop(ToWorker::decode(header, &payload));
+        drop(FromWorker::decode(header, &payload));
+        drop(Hello::decode(header, &payload));
+        drop(Boot::decode(header, &payload));
+    }
+
+    #[test]
+    fn a_flipped_byte_never_panics(message in to_worker(), at in any::<usize>(), with in any::<u8>()) {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes).unwrap();
+        let at = at % bytes.len();
+        bytes[at] ^= with;
+        if let Ok(frames) = decode_in_pieces(&bytes, &[]) {
+            for (header, payload) in frames {
+                drop(ToWorker::decode(header, &payload));
+            }
+        }
+    }
+
+    #[test]
+    fn a_truncated_message_is_malformed(message in to_worker()) {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes).unwrap();
+        let (head, payload) = split(&bytes);
+        for len in 0..payload.len() {
+            let cut = ToWorker::decode(header(head.kind, len), &payload[..len]);
+            prop_assert!(
+                matches!(cut, Err(WireError::Malformed { kind, .. }) if kind == head.kind),
+                "{len} of {} bytes gave {cut:?}", payload.len()
+            );
+        }
+        for len in 0..bytes.len() {
+            let frames = decode_in_pieces(&bytes[..len], &[]).unwrap();
+            prop_assert!(frames.is_empty(), "a frame out of {len} of {} bytes", bytes.len());
+        }
+    }
+
+    #[test]
+    fn a_truncated_message_from_a_worker_is_malformed(message in from_worker()) {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes).unwrap();
+        let (head, payload) = split(&bytes);
+        for len in 0..payload.len() {
+            let cut = FromWorker::decode(header(head.kind, len), &payload[..len]);
+            prop_assert!(
+                matches!(cut, Err(WireError::Malformed { kind, .. }) if kind == head.kind),
+                "{len} of {} bytes gave {cut:?}", payload.len()
+            );
+        }
+    }
+
+    #[test]
+    fn trailing_bytes_are_malformed(to in to_worker(), from in from_worker(), extra in vec(any::<u8>(), 1..20)) {
+        let mut bytes = Vec::new();
+        to.encode(&mut bytes).unwrap();
+        let (head, payload) = split(&bytes);
+        let longer = [payload, &extra].concat();
+        prop_assert!(malformed(ToWorker::decode(header(head.kind, longer.len()), &longer), head.kind));
+        let mut bytes = Vec::new();
+        from.encode(&mut bytes).unwrap();
+        let (head, payload) = split(&bytes);
+        let longer = [payload, &extra].concat();
+        prop_assert!(malformed(FromWorker::decode(header(head.kind, longer.len()), &longer), head.kind));
+    }
+
+    #[test]
+    fn unknown_kinds_are_typed_errors(kind in any::<u16>(), payload in vec(any::<u8>(), 0..50)) {
+        let header = header(kind, payload.len());
+        if !(kind::START..=kind::ACK_EXIT).contains(&kind) {
+            prop_assert_eq!(ToWorker::decode(header, &payload), Err(WireError::UnknownKind(kind)));
+        }
+        if !(kind::STARTED..=kind::EXITED).contains(&kind) {
+            prop_assert_eq!(FromWorker::decode(header, &payload), Err(WireError::UnknownKind(kind)));
+        }
+        if kind != kind::HELLO {
+            prop_assert!(matches!(Hello::decode(header, &payload), Err(WireError::BadHello(_))));
+        }
+        if kind != kind::BOOT {
+            prop_assert!(matches!(Boot::decode(header, &payload), Err(WireError::UnknownKind(k)) if k == kind));
+        }
+    }
+
+    #[test]
+    fn sizes_out_of_range_are_malformed(cols in any::<u16>(), rows in any::<u16>()) {
+        let mut bytes = Vec::new();
+        ToWorker::Resize(Size { cols, rows }).encode(&mut bytes).unwrap();
+        let (head, payload) = split(&bytes);
+        let decoded = ToWorker::decode(head, payload);
+        if (1..=1000).contains(&cols) && (1..=1000).contains(&rows) {
+            prop_assert_eq!(decoded, Ok(ToWorker::Resize(Size { cols, rows })));
+        } else {
+            prop_assert!(malformed(decoded, kind::RESIZE));
+        }
+    }
+
+    #[test]
+    fn foreign_headers_are_typed_errors(bytes in any::<[u8; HEADER_LEN]>()) {
+        prop_assume!(bytes[0..4] != MAGIC);
+        prop_assert_eq!(
+            Header::parse(bytes),
+            Err(WireError::BadMagic([bytes[0], bytes[1], bytes[2], bytes[3]]))
+        );
+    }
+
+    #[test]
+    fn a_length_over_the_limit_is_refused_before_its_payload(len in (PAYLOAD_MAX as u32 + 1)..=u32::MAX, kind in any::<u16>()) {
+        let head = Header { version: WIRE_VERSION, kind, len }.to_bytes();
+        let mut decoder = FrameDecoder::new();
+        decoder.push(&head);
+        prop_assert_eq!(decoder.next_frame().err(), Some(WireError::TooLong(u64::from(len))));
+    }
+
+    #[test]
+    fn a_version_outside_the_window_is_refused(version in any::<u16>()) {
+        prop_assume!(version != WIRE_VERSION);
+        let head = Header { version, kind: kind::INPUT, len: 0 }.to_bytes();
+        let mut decoder = FrameDecoder::new();
+        decoder.push(&head);
+        prop_assert_eq!(
+            decoder.next_frame().err(),
+            Some(WireError::Version { got: version, oldest: 1, newest: 1 })
+        );
+    }
+}
+
+#[test]
+fn a_start_with_a_size_of_nothing_is_malformed() {
+    let start = Start {
+        shell: Data::default(),
+        command: Command::Shell,
+        cwd: Data::borrowed(b"/"),
+        host_env: vec![],
+        caller_env: vec![],
+        size: Size { cols: 0, rows: 24 },
+        umask: 0,
+        limits: vec![],
+    };
+    let mut bytes = Vec::new();
+    ToWorker::Start(Box::new(start)).encode(&mut bytes).unwrap();
+    let (header, payload) = split(&bytes);
+    assert!(matches!(
+        ToWorker::decode(header, payload),
+        Err(WireError::Malformed {
+            kind: kind::START,
+            ..
+        })
+    ));
+}
+
+#[test]
+fn output_beyond_its_bounds_is_malformed() {
+    for (cuts, len, fine) in [
+        (CUTS_MAX, OUTPUT_CHUNK_MAX, true),
+        (CUTS_MAX + 1, OUTPUT_CHUNK_MAX, false),
+        (0, OUTPUT_CHUNK_MAX + 1, false),
+    ] {
+        let message = FromWorker::Output(Output {
+            offset: 0,
+            cuts: vec![0; cuts],
+            data: Data::from(vec![b'x'; len]),
+        });
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes).unwrap();
+        let (header, payload) = split(&bytes);
+        let decoded = FromWorker::decode(header, payload);
+        if fine {
+            assert_eq!(decoded, Ok(message));
+        } else {
+            assert!(
+                matches!(
+                    decoded,
+                    Err(WireError::Malformed {
+                        kind: kind::OUTPUT,
+                        ..
+                    })
+                ),
+                "{cuts} cuts and {len} bytes were accepted"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_reason_beyond_its_bound_is_malformed() {
+    for (len, fine) in [(REASON_MAX, true), (REASON_MAX + 1, false)] {
+        let message = FromWorker::StartFailed(StartFailed {
+            failure: StartFailure::Other,
+            reason: "r".repeat(len),
+        });
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes).unwrap();
+        let (header, payload) = split(&bytes);
+        assert_eq!(FromWorker::decode(header, payload).is_ok(), fine);
+    }
+}
+
+#[test]
+fn text_that_is_not_utf8_in_a_reason_is_malformed() {
+    let mut bytes = Vec::new();
+    FromWorker::StartFailed(StartFailed {
+        failure: StartFailure::Other,
+        reason: "abc".to_owned(),
+    })
+    .encode(&mut bytes)
+    .unwrap();
+    let last = bytes.len() - 1;
+    bytes[last] = 0xff;
+    let (header, payload) = split(&bytes);
+    assert!(matches!(
+        FromWorker::decode(header, payload),
+        Err(WireError::Malformed {
+            kind: kind::START_FAILED,
+            ..
+        })
+    ));
+}
+
+#[test]
+fn the_largest_paste_fits_one_frame() {
+    let message = ToWorker::Input(Input {
+        seq: 1,
+        data: Data::from(vec![b'p'; 1 << 20]),
+    });
+    let mut bytes = Vec::new();
+    message.encode(&mut bytes).unwrap();
+    let frames = decode_in_pieces(&bytes, &[1, 11, 12, 13, 70_000]).unwrap();
+    assert_eq!(frames.len(), 1);
+    assert_eq!(
+        ToWorker::decode(frames[0].0, &frames[0].1).unwrap(),
+        message
+    );
+}
+
+#[test]
+fn a_message_over_the_limit_is_not_encoded_and_leaves_the_buffer_alone() {
+    let message = ToWorker::Input(Input {
+        seq: 1,
+        data: Data::from(vec![b'p'; PAYLOAD_MAX]),
+    });
+    let mut bytes = b"before".to_vec();
+    let error = message.encode(&mut bytes).unwrap_err();
+    assert!(
+        matches!(error, WireError::TooLong(_) | WireError::Unencodable { .. }),
+        "{error:?}"
+    );
+    assert_eq!(bytes, b"before");
+}
+
+#[test]
+fn hellos_that_make_no_sense_are_typed_errors() {
+    let mut good = Vec::new();
+    Hello {
+        oldest: 1,
+        newest: 1,
+        role: Role::Worker,
+        pid: 1,
+        epoch: 1,
+        token: AttachToken::new([0; 32]),
+    }
+    .encode(&mut good)
+    .unwrap();
+    let (head, payload) = split(&good);
+    for len in 0..payload.len() {
+        assert!(
+            matches!(
+                Hello::decode(header(head.kind, len), &payload[..len]),
+                Err(WireError::BadHello(_))
+            ),
+            "a hello of {len} bytes was accepted"
+        );
+    }
+    let changed = |at: usize, to: u8| {
+        let mut payload = payload.to_vec();
+        payload[at] = to;
+        Hello::decode(header(head.kind, payload.len()), &payload)
+    };
+    assert!(
+        matches!(changed(4, 0), Err(WireError::BadHello(_))),
+        "role 0"
+    );
+    assert!(
+        matches!(changed(4, 3), Err(WireError::BadHello(_))),
+        "role 3"
+    );
+    assert!(
+        matches!(changed(0, 2), Err(WireError::BadHello(_))),
+        "oldest above newest"
+    );
+}
+
+#[test]
+fn secrets_and_typed_text_are_not_in_debug_output() {
+    let token = AttachToken::new(*b"SECRET-SECRET-SECRET-SECRET-1234");
+    let boot = Boot {
+        socket: Data::borrowed(b"/s"),
+        token,
+        supervisor_uid: 0,
+    };
+    let input = Input {
+        seq: 1,
+        data: Data::borrowed(b"hunter2"),
+    };
+    let text = format!("{boot:?} {input:?}");
+    assert!(
+        !text.contains("SECRET") && !text.contains("83, 69"),
+        "{text}"
+    );
+    assert!(
+        !text.contains("hunter2") && !text.contains("104, 117"),
+        "{text}"
+    );
+}
