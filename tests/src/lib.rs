@@ -1,1 +1,54 @@
+//! What the tests stand on: the real host, started and checked; clients of both kinds; `/proc`.
+//!
+//! Nothing here sleeps for luck. Waiting is for an event, with a deadline.
 
+#![forbid(unsafe_code)]
+
+pub mod folded;
+pub mod host;
+pub mod leftovers;
+pub mod official;
+pub mod proc;
+pub mod raw;
+pub mod term;
+
+use std::time::{Duration, Instant};
+
+pub use folded::Folded;
+pub use host::{Host, HostBuilder};
+pub use official::Official;
+pub use raw::{Raw, RpcError};
+pub use serde_json::{Value, json};
+pub use term::Term;
+
+/// How long an event may take that has no limit of its own.
+pub const DEADLINE: Duration = Duration::from_secs(10);
+
+/// The root channel.
+pub const ROOT: &str = "ahp-root://";
+
+/// Asks `check` until it answers, and panics with `what` after `limit`.
+///
+/// For things that announce themselves to nobody (`/proc`, files).
+#[track_caller]
+pub fn poll_for<T>(what: &str, limit: Duration, mut check: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + limit;
+    loop {
+        if let Some(found) = check() {
+            return found;
+        }
+        assert!(Instant::now() < end, "not within {limit:?}: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A name that no other test uses.
+pub fn unique() -> String {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let nanos = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| since.as_nanos());
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    format!("{:x}-{:x}-{count}", std::process::id(), nanos)
+}
