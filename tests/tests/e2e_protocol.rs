@@ -104,7 +104,10 @@ async fn a_malformed_version_is_bad_params() {
     }
     let raw = Raw::connect(&host).await;
     let error = raw
-        .request("initialize", json!({"channel": ROOT, "protocolVersions": ["1.0.0"]}))
+        .request(
+            "initialize",
+            json!({"channel": ROOT, "protocolVersions": ["1.0.0"]}),
+        )
         .await
         .expect_err("no clientId");
     assert_eq!(error.code, -32602, "{error:?}");
@@ -238,7 +241,14 @@ async fn a_second_initialize_is_unknown_and_changes_nothing() {
 #[tokio::test]
 async fn request_ids_that_are_not_unsigned_integers_are_invalid_requests() {
     let host = Host::start();
-    for id in [json!("7"), json!(-7), json!(7.5), json!(null), json!([7]), json!(true)] {
+    for id in [
+        json!("7"),
+        json!(-7),
+        json!(7.5),
+        json!(null),
+        json!([7]),
+        json!(true),
+    ] {
         let raw = Raw::open(&host).await;
         let mark = raw.mark();
         raw.send(
@@ -253,7 +263,9 @@ async fn request_ids_that_are_not_unsigned_integers_are_invalid_requests() {
             .await;
         assert_eq!(error["code"], -32600, "id {id}: {error}");
         assert!(
-            raw.since(mark).iter().all(|message| message.get("result").is_none()),
+            raw.since(mark)
+                .iter()
+                .all(|message| message.get("result").is_none()),
             "id {id} was served"
         );
     }
@@ -264,8 +276,10 @@ async fn request_ids_that_are_not_unsigned_integers_are_invalid_requests() {
 async fn the_largest_id_comes_back_unchanged() {
     let host = Host::start();
     let raw = Raw::open(&host).await;
-    raw.send(&json!({"jsonrpc": "2.0", "id": u64::MAX, "method": "ping", "params": {"channel": ROOT}}))
-        .await;
+    raw.send(
+        &json!({"jsonrpc": "2.0", "id": u64::MAX, "method": "ping", "params": {"channel": ROOT}}),
+    )
+    .await;
     assert_eq!(raw.response(u64::MAX).await, Ok(Value::Null));
     raw.send(&json!({"jsonrpc": "2.0", "id": 0, "method": "ping", "params": {"channel": ROOT}}))
         .await;
@@ -277,7 +291,9 @@ async fn the_largest_id_comes_back_unchanged() {
 async fn text_that_is_not_json_does_not_disturb_the_host() {
     let host = Host::start();
     let other = Raw::open(&host).await;
-    for garbage in ["", "{", "nonsense", "[1,2", "\u{0}", "[]", "42", "null", "\"x\"", "{}"] {
+    for garbage in [
+        "", "{", "nonsense", "[1,2", "\u{0}", "[]", "42", "null", "\"x\"", "{}",
+    ] {
         let raw = Raw::open(&host).await;
         raw.send_text(garbage).await;
         // Refused, ignored or closed: the host decides. It must serve the next one.
@@ -307,7 +323,10 @@ async fn a_channel_that_is_missing_is_bad_params() {
     for (method, params) in [
         ("subscribe", json!({})),
         ("subscribe", json!({"channel": 5})),
-        ("createTerminal", json!({"claim": {"kind": "client", "clientId": raw.client_id()}})),
+        (
+            "createTerminal",
+            json!({"claim": {"kind": "client", "clientId": raw.client_id()}}),
+        ),
         ("disposeTerminal", json!({})),
     ] {
         let error = raw.request(method, params.clone()).await.expect_err(method);
@@ -351,7 +370,10 @@ async fn unknown_members_are_ignored_everywhere() {
         )
         .await
         .unwrap();
-    assert!(result.get("flowControl").is_none(), "not in 1.0.0: {result}");
+    assert!(
+        result.get("flowControl").is_none(),
+        "not in 1.0.0: {result}"
+    );
     let mark = raw.mark();
     raw.notify(
         "dispatchAction",
@@ -392,8 +414,11 @@ async fn initial_subscriptions_that_do_not_exist_are_left_out() {
     assert_eq!(resources, expected);
     // The subscription is live.
     let mark = raw.mark();
-    terminal.act(json!({"type": "terminal/titleChanged", "title": "t"})).await;
-    raw.wait_action(mark, &terminal.uri, "terminal/titleChanged").await;
+    terminal
+        .act(json!({"type": "terminal/titleChanged", "title": "t"}))
+        .await;
+    raw.wait_action(mark, &terminal.uri, "terminal/titleChanged")
+        .await;
     host.stop();
 }
 
@@ -434,7 +459,8 @@ async fn the_short_root_uri_is_the_root_and_comes_back_byte_for_byte() {
     assert_eq!(result["snapshots"][0]["resource"], "ahp-root:");
     let mark = raw.mark();
     Term::create(&raw).await;
-    raw.wait_action(mark, "ahp-root:", "root/terminalsChanged").await;
+    raw.wait_action(mark, "ahp-root:", "root/terminalsChanged")
+        .await;
 
     let other = Raw::connect(&host).await;
     other
@@ -459,10 +485,18 @@ async fn a_second_subscribe_gives_a_fresh_snapshot_and_no_double_delivery() {
     let mut terminal = Term::create(&raw).await;
     terminal.wait_text("$ ").await;
     let again = Term::subscribe(&raw, &terminal.uri).await;
-    assert!(again.folded.text().contains("$ "), "{}", again.folded.text());
-    raw.request("subscribe", json!({"channel": ROOT})).await.unwrap();
+    assert!(
+        again.folded.text().contains("$ "),
+        "{}",
+        again.folded.text()
+    );
+    raw.request("subscribe", json!({"channel": ROOT}))
+        .await
+        .unwrap();
     let mark = raw.mark();
-    terminal.act(json!({"type": "terminal/titleChanged", "title": "once"})).await;
+    terminal
+        .act(json!({"type": "terminal/titleChanged", "title": "once"}))
+        .await;
     terminal.output_of("echo x").await;
     raw.settle().await;
     let titles = raw
@@ -483,7 +517,8 @@ async fn unsubscribe_ends_the_delivery_to_that_connection_only() {
     let other = Raw::open(&host).await;
     let terminal = Term::create(&raw).await;
     let mut seen = Term::subscribe(&other, &terminal.uri).await;
-    raw.notify("unsubscribe", json!({"channel": terminal.uri})).await;
+    raw.notify("unsubscribe", json!({"channel": terminal.uri}))
+        .await;
     raw.settle().await;
     let mark = raw.mark();
     terminal.line("echo $((20+3))still").await;
@@ -497,8 +532,10 @@ async fn unsubscribe_ends_the_delivery_to_that_connection_only() {
         .collect();
     assert_eq!(heard, Vec::<Value>::new());
     // Twice, and of something that is not there: no harm.
-    raw.notify("unsubscribe", json!({"channel": terminal.uri})).await;
-    raw.notify("unsubscribe", json!({"channel": "ahp-terminal:/nope"})).await;
+    raw.notify("unsubscribe", json!({"channel": terminal.uri}))
+        .await;
+    raw.notify("unsubscribe", json!({"channel": "ahp-terminal:/nope"}))
+        .await;
     raw.notify("unsubscribe", json!({})).await;
     raw.settle().await;
     host.stop();
@@ -527,7 +564,10 @@ async fn subscribe_to_an_unknown_channel_names_the_right_error() {
 async fn list_sessions_is_empty() {
     let host = Host::start();
     let raw = Raw::open(&host).await;
-    let result = raw.request("listSessions", json!({"channel": ROOT})).await.unwrap();
+    let result = raw
+        .request("listSessions", json!({"channel": ROOT}))
+        .await
+        .unwrap();
     assert_eq!(result, json!({"items": []}));
     host.stop();
 }
@@ -536,10 +576,16 @@ async fn list_sessions_is_empty() {
 async fn notifications_that_nobody_knows_are_ignored() {
     let host = Host::start();
     let raw = Raw::open(&host).await;
-    raw.notify("setClientManagedSettingsPermissions", json!({"permissions": [1, 2]})).await;
+    raw.notify(
+        "setClientManagedSettingsPermissions",
+        json!({"permissions": [1, 2]}),
+    )
+    .await;
     raw.notify("nothing/known", json!({"channel": ROOT})).await;
-    raw.send(&json!({"jsonrpc": "2.0", "method": "alsoNothing"})).await;
-    raw.send(&json!({"jsonrpc": "2.0", "id": 4711, "result": null})).await;
+    raw.send(&json!({"jsonrpc": "2.0", "method": "alsoNothing"}))
+        .await;
+    raw.send(&json!({"jsonrpc": "2.0", "id": 4711, "result": null}))
+        .await;
     let mark = raw.mark();
     raw.settle().await;
     assert_eq!(raw.since(mark).len(), 1, "only the answer to ping");
@@ -568,9 +614,15 @@ async fn requests_about_one_channel_are_answered_in_their_order() {
     let create = raw
         .start_request("createTerminal", term::create_params(&raw, &uri, json!({})))
         .await;
-    let subscribe = raw.start_request("subscribe", json!({"channel": uri})).await;
-    let dispose = raw.start_request("disposeTerminal", json!({"channel": uri})).await;
-    let gone = raw.start_request("subscribe", json!({"channel": uri})).await;
+    let subscribe = raw
+        .start_request("subscribe", json!({"channel": uri}))
+        .await;
+    let dispose = raw
+        .start_request("disposeTerminal", json!({"channel": uri}))
+        .await;
+    let gone = raw
+        .start_request("subscribe", json!({"channel": uri}))
+        .await;
     assert_eq!(raw.response(create).await, Ok(Value::Null));
     assert!(raw.response(subscribe).await.unwrap()["snapshot"].is_object());
     assert_eq!(raw.response(dispose).await, Ok(Value::Null));
@@ -592,7 +644,10 @@ async fn error_texts_show_no_paths_of_the_host() {
     let folder = host.folder().display().to_string();
     for (method, params) in [
         ("subscribe", json!({"channel": "ahp-terminal:/nope"})),
-        ("createTerminal", json!({"channel": term::new_uri(), "claim": 5})),
+        (
+            "createTerminal",
+            json!({"channel": term::new_uri(), "claim": 5}),
+        ),
         ("initialize", json!({})),
         ("noSuchMethod", json!({})),
     ] {
