@@ -1,0 +1,512 @@
+//! The one loop of a worker.
+//!
+//! What lives here: polling, the order within a turn, what each message does, when the worker
+//! leaves. What must not: how any of the parts does its work.
+//!
+//! Level-triggered: whatever is not handled in one turn is reported again in the next. A
+//! descriptor is polled only for what can be acted on now, so that an idle or a stalled worker
+//! does not wake up at all.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixListener;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::Signal;
+use nix::sys::signalfd::SignalFd;
+use nix::unistd::Pid;
+use shellward_protocol::message::{Exited, Size, Start, Started};
+use shellward_protocol::{FromWorker, Hello, ToWorker, WireError};
+
+use crate::ending::{DEFAULT_GRACE, Ending};
+use crate::link::{Admission, Link, LinkError, Pending, ReadEnd, greeting};
+use crate::log;
+use crate::outbox::Outbox;
+use crate::start::start;
+use crate::sys::{Reaped, reap};
+use crate::terminal::{Due, Terminal};
+
+/// How long a fresh worker waits for its supervisor.
+const FIRST_ATTACH_MAX: Duration = Duration::from_secs(10);
+
+/// How long a worker waits for another supervisor when its link is lost.
+const REATTACH_GRACE: Duration = Duration::from_secs(5);
+
+/// How many connections may be saying who they are. More wait in the kernel's queue.
+const PENDING_MAX: usize = 4;
+
+/// What ends the loop other than its own decision.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LoopError {
+    #[error("cannot poll")]
+    Poll(#[source] io::Error),
+    #[error("cannot read signals")]
+    Signals(#[source] io::Error),
+    #[error("cannot wait for children")]
+    Wait(#[source] io::Error),
+    #[error("cannot make a frame")]
+    Frame(#[from] WireError),
+}
+
+/// What one poll reported.
+#[derive(Debug)]
+struct Ready {
+    signals: bool,
+    listener: bool,
+    link: PollFlags,
+    pty: PollFlags,
+    pending: [bool; PENDING_MAX],
+}
+
+impl Ready {
+    const NOTHING: Self = Self {
+        signals: false,
+        listener: false,
+        link: PollFlags::empty(),
+        pty: PollFlags::empty(),
+        pending: [false; PENDING_MAX],
+    };
+}
+
+/// Everything a worker is.
+pub(crate) struct EventLoop {
+    listener: UnixListener,
+    signals: SignalFd,
+    admission: Admission,
+    me: Pid,
+    pending: Vec<Pending>,
+    link: Option<Link>,
+    outbox: Outbox,
+    /// The highest epoch that attached.
+    epoch: u64,
+    terminal: Option<Terminal>,
+    /// Start came, whatever became of it.
+    is_started: bool,
+    /// A size that came before the pty.
+    size: Option<Size>,
+    is_exit_acked: bool,
+    has_children: bool,
+    ending: Ending,
+    /// When to give up without a link.
+    alone_until: Option<Instant>,
+}
+
+impl EventLoop {
+    pub(crate) fn new(
+        listener: UnixListener,
+        signals: SignalFd,
+        admission: Admission,
+        me: Pid,
+    ) -> Self {
+        Self {
+            listener,
+            signals,
+            admission,
+            me,
+            pending: Vec::new(),
+            link: None,
+            outbox: Outbox::default(),
+            epoch: 0,
+            terminal: None,
+            is_started: false,
+            size: None,
+            is_exit_acked: false,
+            has_children: false,
+            ending: Ending::Not,
+            alone_until: Some(Instant::now() + FIRST_ATTACH_MAX),
+        }
+    }
+
+    /// Serves until there is nothing left to serve.
+    pub(crate) fn run(mut self) -> Result<(), LoopError> {
+        loop {
+            let now = Instant::now();
+            self.advance(now)?;
+            if self.is_done(now) {
+                return Ok(());
+            }
+            let ready = self.wait(now)?;
+            self.handle(&ready)?;
+        }
+    }
+
+    /// Everything that happens by time or follows from a change, not from a descriptor.
+    fn advance(&mut self, now: Instant) -> Result<(), LoopError> {
+        self.pending.retain(|pending| now < pending.deadline);
+        if self.alone_until.is_some_and(|until| now >= until) {
+            self.alone_until = None;
+            log("no supervisor: ending");
+            self.end(DEFAULT_GRACE, now);
+        }
+        self.ending.advance(self.me, self.has_children, now);
+        if let Some(terminal) = &mut self.terminal {
+            if self.outbox.has_room() && terminal.needs_read(now) {
+                terminal.read_output(now, &mut self.outbox)?;
+            }
+            if terminal.exit_due(now, self.outbox.has_room()) == Due::Now {
+                self.announce_exit()?;
+            }
+        }
+        if let Some(terminal) = &self.terminal {
+            self.outbox.input_taken(terminal.input_taken())?;
+            if self.is_exit_acked && terminal.is_closed() && !self.has_children {
+                self.ending.leave(now);
+            }
+        }
+        self.flush(now);
+        Ok(())
+    }
+
+    /// Whether to leave now.
+    fn is_done(&mut self, now: Instant) -> bool {
+        let Ending::Leaving { until } = self.ending else {
+            return false;
+        };
+        let is_told = self.outbox.is_empty()
+            && self
+                .terminal
+                .as_ref()
+                .is_none_or(|terminal| terminal.is_announced() || terminal.exit_status().is_none());
+        is_told || self.link.is_none() || now >= until
+    }
+
+    fn deadline(&self, now: Instant) -> Option<Instant> {
+        let terminal = self.terminal.as_ref();
+        let exit = match terminal.map(|terminal| terminal.exit_due(now, self.outbox.has_room())) {
+            Some(Due::Now) => Some(now),
+            Some(Due::At(at)) => Some(at),
+            Some(Due::Later) | None => None,
+        };
+        let read = terminal
+            .filter(|_| self.outbox.has_room())
+            .and_then(|terminal| match terminal.needs_read(now) {
+                true => Some(now),
+                false => terminal.look_again_at(),
+            });
+        self.pending
+            .iter()
+            .map(|pending| pending.deadline)
+            .chain(
+                [self.alone_until, self.ending.deadline(), exit, read]
+                    .into_iter()
+                    .flatten(),
+            )
+            .min()
+    }
+
+    fn wait(&self, now: Instant) -> Result<Ready, LoopError> {
+        let timeout = match self.deadline(now) {
+            None => PollTimeout::NONE,
+            // Rounded up: a wait of zero milliseconds for half a one is a busy loop.
+            Some(at) => {
+                let left = at
+                    .saturating_duration_since(now)
+                    .as_nanos()
+                    .div_ceil(1_000_000);
+                PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
+            }
+        };
+        let may_accept = self.pending.len() < PENDING_MAX;
+        let mut link_events = PollFlags::POLLIN;
+        link_events.set(PollFlags::POLLOUT, self.outbox.wants_write());
+        let mut pty_events = PollFlags::empty();
+        if let Some(terminal) = &self.terminal {
+            pty_events.set(PollFlags::POLLIN, self.outbox.has_room());
+            pty_events.set(PollFlags::POLLOUT, terminal.wants_write());
+        }
+        // Without any interest a hang-up would still be reported, again and again.
+        let pty = self
+            .terminal
+            .as_ref()
+            .and_then(Terminal::pollable)
+            .filter(|_| !pty_events.is_empty());
+
+        let mut fds = Vec::with_capacity(4 + PENDING_MAX);
+        fds.push(PollFd::new(self.signals.as_fd(), PollFlags::POLLIN));
+        let listener_at = fds.len();
+        if may_accept {
+            fds.push(PollFd::new(self.listener.as_fd(), PollFlags::POLLIN));
+        }
+        let link_at = fds.len();
+        if let Some(link) = &self.link {
+            fds.push(PollFd::new(link.as_fd(), link_events));
+        }
+        let pty_at = fds.len();
+        if let Some(fd) = pty {
+            fds.push(PollFd::new(fd, pty_events));
+        }
+        let pending_at = fds.len();
+        for pending in &self.pending {
+            fds.push(PollFd::new(pending.as_fd(), PollFlags::POLLIN));
+        }
+
+        match poll(&mut fds, timeout) {
+            Ok(_) => {}
+            Err(Errno::EINTR) => return Ok(Ready::NOTHING),
+            Err(errno) => return Err(LoopError::Poll(errno.into())),
+        }
+        let events = |at: usize| {
+            fds.get(at)
+                .and_then(PollFd::revents)
+                .unwrap_or(PollFlags::empty())
+        };
+        let mut ready = Ready {
+            signals: !events(0).is_empty(),
+            listener: may_accept && !events(listener_at).is_empty(),
+            ..Ready::NOTHING
+        };
+        if self.link.is_some() {
+            ready.link = events(link_at);
+        }
+        if pty.is_some() {
+            ready.pty = events(pty_at);
+        }
+        for (index, is_ready) in ready.pending.iter_mut().enumerate() {
+            *is_ready = !events(pending_at + index).is_empty();
+        }
+        Ok(ready)
+    }
+
+    /// Signals, typed input, output, and only then strangers.
+    fn handle(&mut self, ready: &Ready) -> Result<(), LoopError> {
+        let now = Instant::now();
+        if ready.signals {
+            self.read_signals(now)?;
+        }
+        // A hang-up without data is read too: the read tells the end.
+        if ready
+            .link
+            .intersects(PollFlags::POLLIN | PollFlags::POLLHUP | PollFlags::POLLERR)
+        {
+            self.read_link(now);
+        }
+        if let Some(terminal) = &mut self.terminal {
+            if ready
+                .pty
+                .intersects(PollFlags::POLLOUT | PollFlags::POLLERR)
+            {
+                terminal.write_input();
+            }
+            let is_readable = PollFlags::POLLIN | PollFlags::POLLHUP | PollFlags::POLLERR;
+            if ready.pty.intersects(is_readable) && self.outbox.has_room() {
+                terminal.read_output(now, &mut self.outbox)?;
+                self.flush(now);
+            }
+        }
+        self.greet(&ready.pending, now)?;
+        if ready.listener {
+            self.accept(now);
+        }
+        Ok(())
+    }
+
+    fn read_signals(&mut self, now: Instant) -> Result<(), LoopError> {
+        loop {
+            match self.signals.read_signal() {
+                Ok(Some(info)) if info.ssi_signo == Signal::SIGCHLD as u32 => {}
+                Ok(Some(_)) => self.end(DEFAULT_GRACE, now),
+                Ok(None) | Err(Errno::EAGAIN) => break,
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(LoopError::Signals(errno.into())),
+            }
+        }
+        self.reap(now)
+    }
+
+    /// One SIGCHLD may stand for many children.
+    fn reap(&mut self, now: Instant) -> Result<(), LoopError> {
+        loop {
+            match reap().map_err(LoopError::Wait)? {
+                Reaped::Ended(pid, status) => {
+                    if let Some(terminal) = &mut self.terminal
+                        && terminal.shell() == pid
+                    {
+                        terminal.shell_ended(status, now);
+                    }
+                }
+                Reaped::NoneEnded => {
+                    self.has_children = true;
+                    return Ok(());
+                }
+                Reaped::NoChildren => {
+                    self.has_children = false;
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, grace: Duration, now: Instant) {
+        if self.has_children {
+            self.ending.ask(self.me, grace, now);
+        } else {
+            self.ending.leave(now);
+        }
+    }
+
+    fn accept(&mut self, now: Instant) {
+        let admitted = match self.listener.accept() {
+            Ok((stream, _)) => Pending::new(stream, &self.admission, now),
+            // The caller went away again, or there is no descriptor left; neither disturbs the
+            // link that exists.
+            Err(_) => return,
+        };
+        match admitted {
+            Ok(pending) => self.pending.push(pending),
+            Err(error) => log(&format!("connection: {error}")),
+        }
+    }
+
+    /// Lets connections say who they are. One that may attach replaces the link.
+    fn greet(&mut self, ready: &[bool; PENDING_MAX], now: Instant) -> Result<(), LoopError> {
+        let all = std::mem::take(&mut self.pending);
+        for (index, mut pending) in all.into_iter().enumerate() {
+            if !ready.get(index).copied().unwrap_or(false) {
+                self.pending.push(pending);
+                continue;
+            }
+            match pending.advance(&self.admission, self.epoch) {
+                Ok(None) => self.pending.push(pending),
+                Ok(Some(hello)) => self.attach(pending.into_link(), &hello, now)?,
+                Err(error) => log(&format!("connection: {error}")),
+            }
+        }
+        Ok(())
+    }
+
+    fn attach(&mut self, link: Link, hello: &Hello, now: Instant) -> Result<(), LoopError> {
+        if self.link.take().is_some() {
+            log("another supervisor took over");
+            self.outbox.detach();
+        }
+        self.epoch = hello.epoch;
+        let mut bytes = greeting(self.me.as_raw().unsigned_abs(), self.epoch)?;
+        if let Some(terminal) = &self.terminal {
+            started(terminal).encode(&mut bytes)?;
+        }
+        self.outbox.attach(bytes);
+        self.link = Some(link);
+        self.alone_until = None;
+        if self.terminal.as_ref().is_some_and(Terminal::is_announced) && !self.is_exit_acked {
+            self.announce_exit()?;
+        }
+        // What came together with the hello is not reported by polling.
+        self.read_link(now);
+        Ok(())
+    }
+
+    /// Reads one turn's worth of messages.
+    fn read_link(&mut self, now: Instant) {
+        let Some(mut link) = self.link.take() else {
+            return;
+        };
+        match self.take_messages(&mut link, now) {
+            Ok(()) => self.link = Some(link),
+            Err(error) => self.lose(&error, now),
+        }
+    }
+
+    fn take_messages(&mut self, link: &mut Link, now: Instant) -> Result<(), LinkError> {
+        let mut so_far = 0;
+        loop {
+            while let Some((header, payload)) = link.decoder.next_frame()? {
+                let message = ToWorker::decode(header, payload)?;
+                self.obey(message, now)?;
+            }
+            if link.read_in_turn(&mut so_far)? == ReadEnd::Empty {
+                return Ok(());
+            }
+        }
+    }
+
+    fn obey(&mut self, message: ToWorker<'_>, now: Instant) -> Result<(), LinkError> {
+        match message {
+            ToWorker::Start(message) => self.start(&message, now)?,
+            ToWorker::Input(input) => match &mut self.terminal {
+                Some(terminal) => terminal.push_input(input.seq, input.data.as_slice())?,
+                // Its start failed; the supervisor learns that soon.
+                None if self.is_started => {}
+                None => return Err(LinkError::Order("input came before the start")),
+            },
+            ToWorker::Resize(size) => match &self.terminal {
+                Some(terminal) => terminal.resize(size),
+                None => self.size = Some(size),
+            },
+            ToWorker::Ack(ack) => self.outbox.ack(ack.offset)?,
+            ToWorker::Terminate(terminate) => {
+                self.end(Duration::from_millis(terminate.grace_ms.into()), now);
+            }
+            ToWorker::AckExit => {
+                if !self.terminal.as_ref().is_some_and(Terminal::is_announced) {
+                    return Err(LinkError::Order(
+                        "an exit was acknowledged that was not announced",
+                    ));
+                }
+                self.is_exit_acked = true;
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, message: &Start<'_>, now: Instant) -> Result<(), LinkError> {
+        if self.is_started {
+            return Err(LinkError::Order("a second start came"));
+        }
+        self.is_started = true;
+        if self.ending != Ending::Not {
+            return Ok(());
+        }
+        let size = self.size.unwrap_or(message.size);
+        match start(message, size, now) {
+            Ok(terminal) => {
+                self.has_children = true;
+                self.outbox.announce(&started(&terminal))?;
+                self.terminal = Some(terminal);
+            }
+            Err(error) => {
+                let failed = error.to_message();
+                log(&failed.reason);
+                self.outbox.announce(&FromWorker::StartFailed(failed))?;
+                self.end(Duration::ZERO, now);
+            }
+        }
+        Ok(())
+    }
+
+    fn announce_exit(&mut self) -> Result<(), WireError> {
+        let Some(terminal) = &mut self.terminal else {
+            return Ok(());
+        };
+        if let Some(status) = terminal.exit_status() {
+            terminal.set_announced();
+            self.outbox
+                .announce(&FromWorker::Exited(Exited { status }))?;
+        }
+        Ok(())
+    }
+
+    /// Sends what can be sent now.
+    fn flush(&mut self, now: Instant) {
+        if let Some(link) = &self.link
+            && let Err(error) = self.outbox.write_to(&link.stream)
+        {
+            self.lose(&error.into(), now);
+        }
+    }
+
+    fn lose(&mut self, error: &LinkError, now: Instant) {
+        log(&format!("link lost: {error}"));
+        self.link = None;
+        self.outbox.detach();
+        self.alone_until = Some(now + REATTACH_GRACE);
+    }
+}
+
+fn started(terminal: &Terminal) -> FromWorker<'static> {
+    FromWorker::Started(Started {
+        shell_pid: terminal.shell().as_raw().unsigned_abs(),
+        is_pty: true,
+    })
+}
