@@ -16,6 +16,9 @@ use shellward_protocol::{Data, FromWorker, WireError};
 /// What the fields around the data of an output frame take, generously.
 const OUTPUT_EXTRA: usize = 256;
 
+/// Less room than this is not used: a window that opens byte by byte would make frames of a byte.
+const ROOM_MIN: usize = 4 << 10;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Output up to this offset; kept until acknowledged.
@@ -61,7 +64,13 @@ impl Outbox {
     /// Whether more output may be made now. With a supervisor: while it takes what there is.
     /// Without: until the window is full.
     pub(crate) fn has_room(&self) -> bool {
-        self.made - self.acked < OUTPUT_WINDOW && (!self.attached || self.unsent.is_empty())
+        self.room() >= ROOM_MIN && (!self.attached || self.unsent.is_empty())
+    }
+
+    /// How many bytes of output the window still takes.
+    pub(crate) fn room(&self) -> usize {
+        let room = OUTPUT_WINDOW.saturating_sub(self.made - self.acked);
+        usize::try_from(room).unwrap_or(usize::MAX)
     }
 
     /// Queues output: at most [`OUTPUT_CHUNK_MAX`] bytes of valid UTF-8, not empty.

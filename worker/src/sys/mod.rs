@@ -107,10 +107,23 @@ pub(crate) fn close_from(first: libc::c_uint) -> io::Result<()> {
 
 /// Gives every signal its default action. Only for a process that is about to exec.
 pub(crate) fn default_all_signals() {
+    // Not libc's own call: that refuses the two signals it keeps to itself, and an ignored one
+    // would be inherited all the same. The default action is all zeros: handler SIG_DFL, no flags,
+    // no restorer, an empty mask; four words hold the kernel's structure on every 64-bit Linux.
+    let default = [0_u64; 4];
+    let mask_size = size_of::<u64>();
     for signal in 1..=libc::SIGRTMAX() {
-        // SAFETY: SIG_DFL runs no code of ours. KILL, STOP and the two that libc keeps to itself
-        // fail, which changes nothing: nobody can ignore those.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
+        // SAFETY: `default` lives through the call and is only read; no old action is asked for.
+        // KILL and STOP fail, which changes nothing: nobody can ignore those.
+        unsafe {
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                signal,
+                default.as_ptr(),
+                std::ptr::null_mut::<u64>(),
+                mask_size,
+            )
+        };
     }
 }
 

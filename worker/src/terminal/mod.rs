@@ -150,13 +150,16 @@ impl Terminal {
     ) -> Result<(), WireError> {
         let mut is_hung_up = false;
         let mut total = 0;
+        let room = outbox.room();
         self.look_again = None;
         self.is_drained = false;
         while let Some(pty) = &self.pty {
             let space = self.decoder.space();
-            if space.is_empty() {
+            let len = space.len().min(room.saturating_sub(total));
+            // The turn is over: what is left is reported again.
+            let Some(space) = space.get_mut(..len).filter(|space| !space.is_empty()) else {
                 break;
-            }
+            };
             match read(pty.fd(), space) {
                 Ok(0) => is_hung_up = true,
                 Ok(n) => {
