@@ -252,7 +252,14 @@ impl HostBuilder {
         };
         host.url = ready["url"].as_str().expect("url").to_owned();
         host.socket = ready["socket"].as_str().expect("socket").to_owned();
-        host.pid = i32::try_from(ready["pid"].as_i64().expect("pid")).unwrap();
+        // The host's own number may be of another namespace; what counts here is ours.
+        let started = host.child.id().cast_signed();
+        host.pid = std::iter::once(Process::read(started))
+            .flatten()
+            .chain(proc::descendants(started))
+            .find(|process| process.name == "shellward")
+            .expect("the host's process")
+            .pid;
         host.token = ready["tokenFile"].as_str().map(|file| {
             fs::read_to_string(file)
                 .expect("token file")
