@@ -159,21 +159,34 @@ impl FrameDecoder {
     /// # Errors
     /// Anything [`Header::parse`] refuses. The stream cannot be resynchronised after that.
     pub fn next_frame(&mut self) -> Result<Option<(Header, &[u8])>, WireError> {
+        let Some(header) = self.peek()? else {
+            return Ok(None);
+        };
+        let from = self.start + HEADER_LEN;
+        let len = header.len as usize;
+        self.start = from + len;
+        Ok(Some((header, &self.buffer[from..from + len])))
+    }
+
+    /// Whether [`Self::next_frame`] would give a frame.
+    ///
+    /// # Errors
+    /// As [`Self::next_frame`].
+    pub fn has_frame(&self) -> Result<bool, WireError> {
+        Ok(self.peek()?.is_some())
+    }
+
+    /// The header of the next whole frame.
+    fn peek(&self) -> Result<Option<Header>, WireError> {
         let have = &self.buffer[self.start..self.end];
         let Some((head, rest)) = have.split_first_chunk::<HEADER_LEN>() else {
             return Ok(None);
         };
         let header = Header::parse(*head)?;
-        let len = header.len as usize;
-        if rest.len() < len {
-            return Ok(None);
-        }
-        let from = self.start + HEADER_LEN;
-        self.start = from + len;
-        Ok(Some((header, &self.buffer[from..from + len])))
+        Ok((rest.len() >= header.len as usize).then_some(header))
     }
 
-    /// Whether an incomplete frame is held.
+    /// Whether no byte is held.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.start == self.end

@@ -71,9 +71,7 @@ impl<'a> Boot<'a> {
             token: *self.token.expose(),
             supervisor_uid: self.supervisor_uid,
         };
-        write_frame(kind::BOOT, out, |out| {
-            codec::encode(kind::BOOT, &wire, out)
-        })
+        write_frame(kind::BOOT, out, |out| codec::encode(kind::BOOT, &wire, out))
     }
 
     /// Reads the frame.

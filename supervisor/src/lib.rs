@@ -1,1 +1,22 @@
+//! Shellward: an AHP (Agent Host Protocol) terminal host for Linux.
+//!
+//! The supervisor speaks AHP to clients and frames to one worker process per terminal. It never
+//! parses terminal bytes; see ARCHITECTURE.md for the picture and the invariants.
 
+#![warn(missing_docs)]
+
+pub mod ahp;
+pub mod cli;
+pub mod config;
+pub mod core;
+pub mod front;
+pub mod host;
+pub mod limits;
+pub mod outbox;
+pub mod probe;
+pub mod rundir;
+pub mod scrollback;
+pub mod serve;
+pub mod signals;
+pub mod token;
+pub mod worker_link;

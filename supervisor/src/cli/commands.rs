@@ -1,0 +1,303 @@
+//! What each command does.
+
+use std::io::{Read as _, Write as _};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use serde_json::{Value, json};
+use shellward_protocol::limits::INPUT_PENDING_MAX;
+use tokio::time::Instant;
+
+use super::client::{Client, directory_uri};
+use super::plain::{one_line, plain};
+use super::target::{Listed, find};
+use super::{New, Ops, escapes};
+
+/// `read` takes a terminal for quiet after this long without output.
+const QUIET: Duration = Duration::from_millis(150);
+/// `read` waits no longer than this for quiet.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Runs a command against the supervisor of a runtime directory.
+///
+/// # Errors
+/// [`super::NotAvailable`] without a supervisor; what the host refused, in its words.
+pub async fn run(command: Ops, runtime_dir: Option<PathBuf>) -> anyhow::Result<()> {
+    let mut client = Client::connect(runtime_dir).await?;
+    match command {
+        Ops::Ps { json } => ps(&mut client, json).await,
+        Ops::New(new) => open(&mut client, new).await,
+        Ops::Send {
+            terminal,
+            text,
+            raw,
+        } => {
+            let data = match text.as_str() {
+                "-" if !raw => from_stdin()?,
+                _ if raw => text,
+                _ => escapes::unescape(&text).map_err(|reason| anyhow!(reason))?,
+            };
+            act(
+                &mut client,
+                &terminal,
+                json!({"type": "terminal/input", "data": data}),
+            )
+            .await
+        }
+        Ops::Read {
+            terminal,
+            raw,
+            json,
+            no_wait,
+        } => {
+            let form = if json {
+                Form::Json
+            } else if raw {
+                Form::Raw
+            } else {
+                Form::Plain
+            };
+            read(&mut client, &terminal, form, no_wait).await
+        }
+        Ops::Kill { terminals } => {
+            for name in terminals {
+                let terminal = locate(&mut client, &name).await?;
+                client
+                    .request("disposeTerminal", json!({"channel": terminal.uri}))
+                    .await
+                    .with_context(|| format!("cannot end {name}"))?;
+            }
+            Ok(())
+        }
+        Ops::Rename { terminal, title } => {
+            act(
+                &mut client,
+                &terminal,
+                json!({"type": "terminal/titleChanged", "title": title}),
+            )
+            .await
+        }
+        Ops::Clear { terminal } => {
+            act(&mut client, &terminal, json!({"type": "terminal/cleared"})).await
+        }
+        Ops::Shutdown => {
+            client.request("x-shellward/shutdown", json!({})).await?;
+            client.closed().await
+        }
+    }
+}
+
+fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // The reader has seen enough (`shellward read x | head`).
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.context("cannot write to stdout"),
+    }
+}
+
+fn from_stdin() -> anyhow::Result<String> {
+    let mut text = String::new();
+    std::io::stdin()
+        .take(INPUT_PENDING_MAX + 1)
+        .read_to_string(&mut text)
+        .context("cannot read text from stdin")?;
+    Ok(text)
+}
+
+async fn report(client: &mut Client) -> anyhow::Result<Value> {
+    client.request("x-shellward/terminals", json!({})).await
+}
+
+async fn locate(client: &mut Client, name: &str) -> anyhow::Result<Listed> {
+    let mut report = report(client).await?;
+    let listed: Vec<Listed> = serde_json::from_value(report["terminals"].take())?;
+    find(name, &listed)
+        .cloned()
+        .map_err(|reason| anyhow!(reason))
+}
+
+async fn act(client: &mut Client, name: &str, action: Value) -> anyhow::Result<()> {
+    let terminal = locate(client, name).await?;
+    // A dispatch is answered to subscribers of the channel.
+    client
+        .request("subscribe", json!({"channel": terminal.uri}))
+        .await?;
+    client.dispatch(&terminal.uri, action).await
+}
+
+async fn open(client: &mut Client, new: New) -> anyhow::Result<()> {
+    let uri = format!(
+        "ahp-terminal:/{}",
+        client.id.trim_start_matches("shellward-cli-")
+    );
+    let mut params = json!({"channel": uri, "cols": new.cols, "rows": new.rows});
+    if let Some(name) = &new.name {
+        params["name"] = json!(name);
+    }
+    if let Some(cwd) = &new.cwd {
+        params["cwd"] = json!(directory_uri(cwd)?);
+    }
+    client.request("createTerminal", params).await?;
+    let id = locate(client, &uri).await?.id;
+    if new.json {
+        print(&format!("{}\n", json!({"uri": uri, "id": id})))
+    } else {
+        print(&format!("{id}\n"))
+    }
+}
+
+async fn ps(client: &mut Client, as_json: bool) -> anyhow::Result<()> {
+    let report = report(client).await?;
+    if as_json {
+        return print(&format!("{report}\n"));
+    }
+    let supervisor = &report["supervisor"];
+    let pty = if supervisor["pty"] == true {
+        "ptys work".to_owned()
+    } else {
+        format!("no ptys: {}", text(&supervisor["probe"]))
+    };
+    let mut lines = format!(
+        "shellward {}, pid {}, {}, {pty}\n",
+        text(&supervisor["version"]),
+        text(&supervisor["pid"]),
+        supervisor["url"]
+            .as_str()
+            .map_or_else(|| text(&supervisor["socket"]), one_line),
+    );
+    let terminals = report["terminals"]
+        .as_array()
+        .map_or(&[][..], Vec::as_slice);
+    if terminals.is_empty() {
+        lines.push_str("no terminals; open one with `shellward new`\n");
+        return print(&lines);
+    }
+    let head = [
+        "ID", "STATE", "SIZE", "WORKER", "SHELL", "TITLE", "CLAIM", "URI",
+    ]
+    .map(str::to_owned);
+    let rows: Vec<[String; 8]> = std::iter::once(head)
+        .chain(terminals.iter().map(row))
+        .collect();
+    let widths: Vec<usize> = (0..8)
+        .map(|column| {
+            rows.iter()
+                .map(|row| row[column].chars().count())
+                .max()
+                .unwrap_or(0)
+        })
+        .collect();
+    for row in rows {
+        let cells: Vec<String> = row
+            .iter()
+            .zip(&widths)
+            .map(|(cell, width)| format!("{cell:width$}"))
+            .collect();
+        lines.push_str(cells.join("  ").trim_end());
+        lines.push('\n');
+    }
+    print(&lines)
+}
+
+fn row(terminal: &Value) -> [String; 8] {
+    let mut state = text(&terminal["state"]);
+    if let Some(code) = terminal["exitCode"].as_i64() {
+        state = format!("{state} {code}");
+        if let Some(signal) = terminal["signal"].as_str() {
+            state = format!("{state} {signal}");
+        }
+    }
+    let claim = &terminal["claim"];
+    [
+        text(&terminal["id"]),
+        state,
+        format!("{}x{}", text(&terminal["cols"]), text(&terminal["rows"])),
+        text(&terminal["workerPid"]),
+        text(&terminal["shellPid"]),
+        text(&terminal["title"]),
+        format!(
+            "{} {}",
+            text(&claim["kind"]),
+            claim["clientId"]
+                .as_str()
+                .or(claim["session"].as_str())
+                .map_or_else(String::new, one_line)
+        ),
+        text(&terminal["uri"]),
+    ]
+}
+
+/// A member as one safe line; `-` for null.
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => one_line(text),
+        other => one_line(&other.to_string()),
+    }
+}
+
+#[derive(PartialEq)]
+enum Form {
+    Plain,
+    Raw,
+    Json,
+}
+
+async fn read(client: &mut Client, name: &str, form: Form, no_wait: bool) -> anyhow::Result<()> {
+    let terminal = locate(client, name).await?;
+    let mut result = client
+        .request("subscribe", json!({"channel": terminal.uri}))
+        .await?;
+    let mut state = result["snapshot"]["state"].take();
+    let mut content: String = state["content"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|part| part["value"].as_str().or(part["output"].as_str()))
+        .collect();
+    let give_up = Instant::now() + PATIENCE;
+    while !no_wait && state["lifecycle"]["status"] == "running" {
+        let Some(message) = client.next(give_up.min(Instant::now() + QUIET)).await? else {
+            break;
+        };
+        let params = &message["params"];
+        if params["channel"] != terminal.uri.as_str() {
+            continue;
+        }
+        let action = &params["action"];
+        match action["type"].as_str() {
+            Some("terminal/data") => content.push_str(action["data"].as_str().unwrap_or_default()),
+            Some("terminal/cleared") => content.clear(),
+            Some("terminal/exited") => {
+                state["lifecycle"] = json!({"status": "exited"});
+                state["exitCode"] = action["exitCode"].clone();
+                state["signal"] = action["signal"].clone();
+            }
+            _ => {}
+        }
+    }
+    match form {
+        Form::Raw => print(&content),
+        Form::Plain => {
+            let mut text = plain(&content);
+            if !text.is_empty() && !text.ends_with('\n') {
+                text.push('\n');
+            }
+            print(&text)
+        }
+        Form::Json => {
+            let report = json!({
+                "uri": terminal.uri,
+                "id": terminal.id,
+                "title": state["title"],
+                "state": state["lifecycle"]["status"],
+                "exitCode": state["exitCode"],
+                "signal": state["signal"],
+                "text": plain(&content),
+            });
+            print(&format!("{report}\n"))
+        }
+    }
+}

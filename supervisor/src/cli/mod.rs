@@ -1,0 +1,181 @@
+//! The command line: what can be said, and the commands that talk to a running supervisor.
+
+mod client;
+mod commands;
+mod escapes;
+mod plain;
+mod target;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+pub use client::NotAvailable;
+pub use commands::run;
+
+use crate::config::ServeArgs;
+
+/// An AHP (Agent Host Protocol) terminal host: shells on this machine as channels that clients
+/// open, watch, type into and share. Every terminal runs in a worker process of its own.
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    max_term_width = 100,
+    after_help = "\
+First session:
+  shellward serve &                        start the host; it prints where clients connect
+  shellward new --name build               open a terminal
+  shellward send build 'make test\\r'       type into it; \\r is Enter
+  shellward read build                     see what it shows
+  shellward ps                             list the terminals
+  shellward kill build                     end it
+
+A TERMINAL is named by its title, its id, its URI, or a prefix of these that fits only one.
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no host is running."
+)]
+pub struct Cli {
+    /// Where the host's sockets are [default: $SHELLWARD_RUNTIME_DIR, else
+    /// $XDG_RUNTIME_DIR/shellward, as root /run/shellward]
+    #[arg(long, value_name = "DIR", global = true)]
+    pub runtime_dir: Option<PathBuf>,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the host until TERM, INT or `shellward shutdown`; all terminals end with it
+    Serve(Box<ServeArgs>),
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    Ops(Ops),
+}
+
+/// Commands that talk to a running supervisor.
+#[derive(Debug, Subcommand)]
+pub enum Ops {
+    /// List the terminals
+    Ps {
+        /// One JSON object, for machines
+        #[arg(long)]
+        json: bool,
+    },
+    /// Open a terminal and print its id
+    New(New),
+    /// Type into a terminal
+    #[command(after_help = "\
+TEXT may hold \\r (Enter), \\n, \\t, \\e (Escape), \\\\, \\xHH (one byte) and \\u{HHHH} (one character):
+  shellward send build 'make test\\r'       run a command
+  shellward send build '\\x03'              Ctrl-C
+  shellward send build --raw 'a\\b'         type a\\b as it is
+  shellward send build - < file             type what is in a file")]
+    Send {
+        /// The terminal
+        terminal: String,
+        /// What to type; `-` reads it from stdin, as it is
+        text: String,
+        /// Take TEXT as it is
+        #[arg(long)]
+        raw: bool,
+    },
+    /// Print what a terminal shows, as plain text
+    ///
+    /// Waits until the terminal has been quiet for a moment (150 ms, at most 2 s), so that the
+    /// answer to what was just sent is there.
+    Read {
+        /// The terminal
+        terminal: String,
+        /// With all escape sequences; do not print this to a terminal you care about
+        #[arg(long, conflicts_with = "json")]
+        raw: bool,
+        /// One JSON object, for machines
+        #[arg(long)]
+        json: bool,
+        /// Do not wait
+        #[arg(long)]
+        no_wait: bool,
+    },
+    /// End terminals and everything that runs in them
+    Kill {
+        /// The terminals
+        #[arg(required = true)]
+        terminals: Vec<String>,
+    },
+    /// Give a terminal another title
+    Rename {
+        /// The terminal
+        terminal: String,
+        /// The title
+        title: String,
+    },
+    /// Empty a terminal's scrollback
+    Clear {
+        /// The terminal
+        terminal: String,
+    },
+    /// End the host and all its terminals
+    Shutdown,
+}
+
+/// `shellward new`
+#[derive(Debug, Args)]
+pub struct New {
+    /// Its title [default: the shell's name]
+    #[arg(long)]
+    pub name: Option<String>,
+    /// The directory it starts in [default: the host's]
+    #[arg(long, value_name = "DIR")]
+    pub cwd: Option<PathBuf>,
+    /// Columns, 1 to 1000
+    #[arg(long, default_value_t = 80, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub cols: u16,
+    /// Rows, 1 to 1000
+    #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub rows: u16,
+    /// One JSON object {"uri","id"}, for machines
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Prints an error and its causes in one line on stderr.
+pub fn complain(error: &anyhow::Error) {
+    use std::io::Write as _;
+    let text = plain::one_line(&format!("{error:#}"));
+    // There is nowhere left to say that stderr is closed.
+    drop(writeln!(std::io::stderr(), "shellward: {text}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_runtime_directory_may_stand_before_or_after() {
+        for words in [
+            ["shellward", "--runtime-dir", "/r", "ps"],
+            ["shellward", "ps", "--runtime-dir", "/r"],
+        ] {
+            let cli = Cli::try_parse_from(words).unwrap();
+            assert_eq!(cli.runtime_dir, Some("/r".into()));
+        }
+        assert!(
+            Cli::try_parse_from([
+                "shellward",
+                "serve",
+                "--connection-token",
+                "a",
+                "--without-connection-token"
+            ])
+            .is_err()
+        );
+        assert!(Cli::try_parse_from(["shellward", "new", "--cols", "0"]).is_err());
+    }
+}

@@ -1,0 +1,352 @@
+//! What the operator decides: flags over a TOML file over defaults.
+
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use serde::Deserialize;
+
+/// The flags of `shellward serve`. The configuration file has the same names as keys.
+#[derive(Debug, Default, Clone, Args, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ServeArgs {
+    /// Read further settings from this TOML file; its keys are these flags' names
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip)]
+    pub config: Option<PathBuf>,
+    /// Where clients connect: HOST:PORT (port 0 picks one) or unix:PATH; repeat for more
+    /// [default: 127.0.0.1:9190 and unix:RUNTIME_DIR/ahp.sock]
+    #[arg(long, value_name = "ADDR")]
+    #[serde(default)]
+    pub listen: Vec<String>,
+    /// The secret that TCP clients present. Other users can see it in the process list; prefer
+    /// --connection-token-file
+    #[arg(long, value_name = "TOKEN", group = "token")]
+    pub connection_token: Option<String>,
+    /// A file with that secret, readable by you alone [default: generated in the state directory]
+    #[arg(long, value_name = "FILE", group = "token")]
+    pub connection_token_file: Option<PathBuf>,
+    /// Let anybody on this machine connect; only possible on loopback
+    #[arg(long, group = "token")]
+    #[serde(default)]
+    pub without_connection_token: bool,
+    /// Let web pages of this origin connect, e.g. https://vscode.example; repeat for more
+    #[arg(long, value_name = "ORIGIN")]
+    #[serde(default)]
+    pub allow_origin: Vec<String>,
+    /// A name by which clients reach this host, besides its addresses and localhost; repeat for more
+    #[arg(long, value_name = "NAME")]
+    #[serde(default)]
+    pub allow_host: Vec<String>,
+    /// Where terminals start that name no directory [default: where serve was started]
+    #[arg(long, value_name = "DIR")]
+    pub directory: Option<PathBuf>,
+    /// What terminals run [default: $SHELL, else the account's shell]
+    #[arg(long, value_name = "PATH")]
+    pub shell: Option<PathBuf>,
+    /// A flag of every command, so it is declared with them ([`crate::cli::Cli`]).
+    #[arg(skip)]
+    pub runtime_dir: Option<PathBuf>,
+    /// What must survive a restart goes here [default: ~/.local/state/shellward, as root
+    /// /var/lib/shellward]
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
+    /// The worker program [default: shellward-worker beside this program]
+    #[arg(long, value_name = "PATH")]
+    pub worker: Option<PathBuf>,
+    /// What happens to terminals when serve ends
+    #[arg(long, value_enum)]
+    pub on_exit: Option<OnExit>,
+    /// How long an exited terminal is kept that nobody is subscribed to: seconds, or a number with
+    /// s, m, h or d [default: 1h]
+    #[arg(long, value_name = "TIME")]
+    pub keep_exited: Option<String>,
+    /// When ready, print one JSON line instead of a sentence
+    #[arg(long)]
+    #[serde(default)]
+    pub ready_json: bool,
+    /// Who may take a terminal that a connected client holds [default: held]
+    #[arg(long, value_enum)]
+    pub claims: Option<Claims>,
+    /// Who may type into a terminal [default: anyone]
+    #[arg(long, value_enum)]
+    pub input_from: Option<From>,
+    /// Who may resize a terminal [default: anyone]
+    #[arg(long, value_enum)]
+    pub size_from: Option<From>,
+}
+
+/// `--on-exit`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnExit {
+    /// They end.
+    Dispose,
+}
+
+/// `--claims`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Claims {
+    /// Nobody, while its holder is connected.
+    Held,
+    /// Anybody.
+    Open,
+}
+
+/// `--input-from`, `--size-from`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum From {
+    /// Every client.
+    Anyone,
+    /// The client that holds the terminal.
+    Holder,
+}
+
+/// Why the settings cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read the configuration file {path}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The file is not what it should be.
+    #[error("the configuration file {path}: {detail}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, with the line.
+        detail: String,
+    },
+    /// A value makes no sense.
+    #[error("--{flag} {value:?}: {reason}")]
+    Value {
+        /// The flag, or the key of the file.
+        flag: &'static str,
+        /// As given.
+        value: String,
+        /// What it should be.
+        reason: &'static str,
+    },
+}
+
+impl ServeArgs {
+    /// Fills in from the configuration file what the flags leave open.
+    ///
+    /// # Errors
+    /// The file cannot be read, or has an unknown key.
+    pub fn with_file(self) -> Result<Self, ConfigError> {
+        let Some(path) = self.config.clone() else {
+            return Ok(self);
+        };
+        let text = std::fs::read_to_string(&path).map_err(|source| ConfigError::Read {
+            path: path.clone(),
+            source,
+        })?;
+        let file: Self = toml::from_str(&text).map_err(|error| ConfigError::File {
+            path,
+            detail: error.to_string().trim_end().to_owned(),
+        })?;
+        let token_given = self.connection_token.is_some()
+            || self.connection_token_file.is_some()
+            || self.without_connection_token;
+        let (token, token_file, no_token) = if token_given {
+            (
+                self.connection_token,
+                self.connection_token_file,
+                self.without_connection_token,
+            )
+        } else {
+            (
+                file.connection_token,
+                file.connection_token_file,
+                file.without_connection_token,
+            )
+        };
+        let either =
+            |flags: Vec<String>, file: Vec<String>| if flags.is_empty() { file } else { flags };
+        Ok(Self {
+            config: self.config,
+            listen: either(self.listen, file.listen),
+            connection_token: token,
+            connection_token_file: token_file,
+            without_connection_token: no_token,
+            allow_origin: either(self.allow_origin, file.allow_origin),
+            allow_host: either(self.allow_host, file.allow_host),
+            directory: self.directory.or(file.directory),
+            shell: self.shell.or(file.shell),
+            runtime_dir: self.runtime_dir.or(file.runtime_dir),
+            state_dir: self.state_dir.or(file.state_dir),
+            worker: self.worker.or(file.worker),
+            on_exit: self.on_exit.or(file.on_exit),
+            keep_exited: self.keep_exited.or(file.keep_exited),
+            ready_json: self.ready_json || file.ready_json,
+            claims: self.claims.or(file.claims),
+            input_from: self.input_from.or(file.input_from),
+            size_from: self.size_from.or(file.size_from),
+        })
+    }
+}
+
+/// One `--listen`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Address {
+    /// `HOST:PORT`; the name is kept, because clients will use it.
+    Tcp {
+        /// Where to listen.
+        address: SocketAddr,
+        /// The name it was given by.
+        host: String,
+    },
+    /// `unix:PATH`
+    Unix(PathBuf),
+}
+
+impl Address {
+    /// Reads an address; a name is looked up.
+    ///
+    /// # Errors
+    /// It is malformed, or the name is unknown.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        let wrong = |reason| ConfigError::Value {
+            flag: "listen",
+            value: text.to_owned(),
+            reason,
+        };
+        if let Some(path) = text.strip_prefix("unix:") {
+            return if path.is_empty() {
+                Err(wrong("the path is missing; write unix:PATH"))
+            } else {
+                Ok(Self::Unix(PathBuf::from(path)))
+            };
+        }
+        let host = text
+            .rsplit_once(':')
+            .map(|(host, _)| host)
+            .ok_or_else(|| wrong("write HOST:PORT, e.g. 127.0.0.1:9190, or unix:PATH"))?;
+        let address = text
+            .to_socket_addrs()
+            .ok()
+            .and_then(|mut found| found.next())
+            .ok_or_else(|| {
+                wrong("no such address; write HOST:PORT, e.g. 127.0.0.1:9190, or unix:PATH")
+            })?;
+        Ok(Self::Tcp {
+            address,
+            host: host.to_owned(),
+        })
+    }
+}
+
+/// Reads a length of time: seconds, or a number with `s`, `m`, `h` or `d`.
+///
+/// # Errors
+/// It is neither.
+pub fn time(flag: &'static str, text: &str) -> Result<Duration, ConfigError> {
+    let digits = text.trim_end_matches(['s', 'm', 'h', 'd']);
+    let unit = match text.get(digits.len()..) {
+        Some("" | "s") => Some(1),
+        Some("m") => Some(60),
+        Some("h") => Some(3600),
+        Some("d") => Some(86_400),
+        _ => None,
+    };
+    let seconds = digits
+        .parse::<u64>()
+        .ok()
+        .zip(unit)
+        .and_then(|(number, unit)| number.checked_mul(unit));
+    seconds
+        .map(Duration::from_secs)
+        .ok_or_else(|| ConfigError::Value {
+            flag,
+            value: text.to_owned(),
+            reason: "write seconds, or a number with s, m, h or d, e.g. 90 or 1h",
+        })
+}
+
+/// Whether a file can be used as a shell.
+///
+/// # Errors
+/// Why not, in words.
+pub fn check_shell(path: &str) -> Result<(), String> {
+    let file = Path::new(path);
+    if !file.is_absolute() {
+        return Err("a shell must be named by its absolute path".to_owned());
+    }
+    if !file.is_file() {
+        return Err("there is no such shell on this host".to_owned());
+    }
+    nix::unistd::access(file, nix::unistd::AccessFlags::X_OK)
+        .map_err(|_| "this file is not executable, so it cannot be the shell".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(time("x", "90").unwrap().as_secs(), 90);
+        assert_eq!(time("x", "0s").unwrap().as_secs(), 0);
+        assert_eq!(time("x", "2h").unwrap().as_secs(), 7200);
+        assert_eq!(time("x", "1d").unwrap().as_secs(), 86_400);
+        for bad in [
+            "",
+            "h",
+            "1w",
+            "1hm",
+            "-1",
+            "1.5h",
+            "99999999999999999999",
+            "18446744073709551615d",
+        ] {
+            assert!(time("x", bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_told_apart() {
+        assert_eq!(
+            Address::parse("unix:/a b").unwrap(),
+            Address::Unix("/a b".into())
+        );
+        assert!(
+            matches!(Address::parse("127.0.0.1:0").unwrap(), Address::Tcp { address, .. } if address.port() == 0)
+        );
+        assert!(
+            matches!(Address::parse("[::1]:5").unwrap(), Address::Tcp { host, .. } if host == "[::1]")
+        );
+        for bad in ["", "unix:", "127.0.0.1", "x:y", ":", "127.0.0.1:99999"] {
+            assert!(Address::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn flags_win_over_the_file_and_unknown_keys_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("c.toml");
+        std::fs::write(&path, "listen = [\"127.0.0.1:1\"]\nkeep-exited = \"5m\"\nwithout-connection-token = true\nclaims = \"open\"\n").unwrap();
+        let args = ServeArgs {
+            config: Some(path.clone()),
+            keep_exited: Some("1s".into()),
+            connection_token: Some("t".into()),
+            ..ServeArgs::default()
+        };
+        let merged = args.clone().with_file().unwrap();
+        assert_eq!(merged.keep_exited.as_deref(), Some("1s"));
+        assert_eq!(merged.listen, ["127.0.0.1:1"]);
+        assert_eq!(merged.claims, Some(Claims::Open));
+        assert!(!merged.without_connection_token);
+        std::fs::write(&path, "lisen = []\n").unwrap();
+        let error = args.with_file().unwrap_err().to_string();
+        assert!(error.contains("lisen"), "{error}");
+    }
+}

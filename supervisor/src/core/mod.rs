@@ -1,0 +1,337 @@
+//! The state of the host, and every rule about it. No input or output: events and messages come
+//! in, messages go into outboxes and link queues, and what must be done outside comes back as
+//! [`Effect`]s.
+//!
+//! One lock around the whole [`Core`] makes the order of `serverSeq` the order in every outbox, and
+//! a snapshot and joining the stream one step (ahp-facts 1.6). Nothing in here waits, so the lock
+//! is held for microseconds.
+
+mod connections;
+mod dispatch;
+mod ops;
+mod replay;
+mod terminal;
+mod terminals;
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::extract::ws::Utf8Bytes;
+use shellward_protocol::message::Size;
+
+use crate::ahp::envelope::{Origin, envelope};
+use crate::ahp::rpc::{Incoming, reply_error};
+use crate::ahp::{Claim, HostAction, Profile, RpcError, names, root};
+use crate::outbox::Outbox;
+use replay::{Channel, Replay};
+pub use terminal::{Gone, Shared};
+use terminal::{Phase, Terminal};
+pub use terminals::{Pace, Running};
+
+/// One connection, for as long as it lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnectionId(pub u64);
+
+/// One terminal, for as long as its URI names it. Never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TerminalKey(pub u64);
+
+/// What the operator decided.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where terminals start that name no directory.
+    pub directory: PathBuf,
+    /// What terminals run whose client pushed no `defaultShell`.
+    pub shell: PathBuf,
+    /// How long an exited terminal that nobody is subscribed to is kept.
+    pub keep_exited: Duration,
+    /// `--claims open`
+    pub claims_open: bool,
+    /// `--input-from holder`
+    pub input_from_holder: bool,
+    /// `--size-from holder`
+    pub size_from_holder: bool,
+    /// Looks whether a file can be a shell; injected so that the core does no input or output.
+    pub check_shell: fn(&str) -> Result<(), String>,
+    /// The account that terminals run under.
+    pub account: String,
+    /// What `x-shellward/terminals` says about the host itself.
+    pub about: serde_json::Value,
+}
+
+/// How to start a terminal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StartPlan {
+    /// The terminal.
+    pub key: TerminalKey,
+    /// Its short id, which names its socket.
+    pub id: String,
+    /// Absolute path of the shell.
+    pub shell: PathBuf,
+    /// Absolute path of the directory.
+    pub cwd: PathBuf,
+}
+
+/// What must happen outside the core.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Start a worker; answer with [`Core::started`] or [`Core::start_failed`].
+    Start(StartPlan),
+    /// A terminal was told to end; kill its worker if [`Core::worker_gone`] does not come in time.
+    WatchEnd(TerminalKey),
+    /// Something may be due earlier than before: see [`Core::forget_exited`].
+    Reschedule,
+    /// An operator asked for an orderly end.
+    Shutdown,
+}
+
+/// A client we could take back through `reconnect`.
+#[derive(Debug)]
+struct Client {
+    profile: Profile,
+    default_shell: Option<String>,
+    connection: Option<ConnectionId>,
+    last_seen: Instant,
+}
+
+#[derive(Debug)]
+struct Connection {
+    outbox: Arc<Outbox>,
+    /// Set by `initialize` or `reconnect`.
+    client_id: Option<String>,
+    subscriptions: usize,
+}
+
+/// A request or notification, wherever it waited.
+#[derive(Debug, Clone)]
+struct Call {
+    connection: ConnectionId,
+    id: Option<u64>,
+    method: String,
+    params: String,
+}
+
+/// The state of the host.
+#[derive(Debug)]
+pub struct Core {
+    settings: Settings,
+    /// The last `serverSeq` given out.
+    seq: u64,
+    next_key: u64,
+    connections: HashMap<ConnectionId, Connection>,
+    clients: HashMap<String, Client>,
+    terminals: BTreeMap<TerminalKey, Terminal>,
+    by_uri: HashMap<String, TerminalKey>,
+    /// Subscribers of the root channel, each with the spelling it used.
+    root_subscribers: HashMap<ConnectionId, String>,
+    /// The root list as it was sent last, as JSON.
+    root_list: String,
+    replay: Replay,
+    shutting_down: bool,
+}
+
+impl Core {
+    /// A host without terminals; `serverSeq` goes on after `seq`.
+    #[must_use]
+    pub fn new(settings: Settings, seq: u64) -> Self {
+        Self {
+            settings,
+            seq,
+            next_key: 0,
+            connections: HashMap::new(),
+            clients: HashMap::new(),
+            terminals: BTreeMap::new(),
+            by_uri: HashMap::new(),
+            root_subscribers: HashMap::new(),
+            root_list: "[]".to_owned(),
+            replay: Replay::new(seq),
+            shutting_down: false,
+        }
+    }
+
+    /// A message of a client.
+    pub fn message(
+        &mut self,
+        connection: ConnectionId,
+        message: &Incoming<'_>,
+        now: Instant,
+        effects: &mut Vec<Effect>,
+    ) {
+        let call = Call {
+            connection,
+            id: message.id,
+            method: message.method.to_string(),
+            params: message.params.to_string(),
+        };
+        self.call(call, now, effects);
+    }
+
+    fn call(&mut self, call: Call, now: Instant, effects: &mut Vec<Effect>) {
+        let initialized = match self.connections.get(&call.connection) {
+            None => return,
+            Some(connection) => connection.client_id.is_some(),
+        };
+        let outcome = match call.method.as_str() {
+            "ping" => Ok(Some("null".to_owned())),
+            "initialize" if !initialized => self.initialize(&call, now),
+            "reconnect" if !initialized => self.reconnect(&call, now),
+            _ if !initialized => Err(RpcError::unknown_method(&call.method)),
+            "subscribe" | "unsubscribe" | "createTerminal" | "disposeTerminal"
+            | "dispatchAction" => match crate::ahp::params::channel(&call.params) {
+                Err(error) => Err(error),
+                Ok(channel) => {
+                    if let Some(key) = self.by_uri.get(&channel).copied()
+                        && let Some(terminal) = self.terminals.get_mut(&key)
+                        && !matches!(terminal.phase, Phase::Live)
+                    {
+                        match terminal.wait(call) {
+                            Ok(()) => return,
+                            Err(refused) => {
+                                self.busy(&refused);
+                                return;
+                            }
+                        }
+                    }
+                    self.channel_call(&call, &channel, effects)
+                }
+            },
+            "listSessions" => Ok(Some(r#"{"items":[]}"#.to_owned())),
+            "x-shellward/terminals" => Ok(Some(self.terminals_report())),
+            "x-shellward/shutdown" => {
+                effects.push(Effect::Shutdown);
+                Ok(Some("null".to_owned()))
+            }
+            other => Err(RpcError::unknown_method(other)),
+        };
+        self.answer(&call, outcome);
+    }
+
+    /// A call about one channel that is neither starting nor ending.
+    fn channel_call(
+        &mut self,
+        call: &Call,
+        channel: &str,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Option<String>, RpcError> {
+        match call.method.as_str() {
+            "subscribe" => self.subscribe(call.connection, channel),
+            "unsubscribe" => {
+                self.unsubscribe(call.connection, channel);
+                effects.push(Effect::Reschedule);
+                Ok(Some("null".to_owned()))
+            }
+            "createTerminal" => self.create_terminal(call, effects),
+            "disposeTerminal" => self.dispose_terminal(call, channel, effects),
+            _ => {
+                self.dispatch(call, effects)?;
+                Ok(Some("null".to_owned()))
+            }
+        }
+    }
+
+    /// Answers a request; `Ok(None)` is answered later, and a notification never.
+    fn answer(&self, call: &Call, outcome: Result<Option<String>, RpcError>) {
+        let Some(id) = call.id else {
+            if let Err(error) = outcome {
+                tracing::debug!(connection = call.connection.0, method = %call.method, error = %error.message, "a notification was refused");
+            }
+            return;
+        };
+        match outcome {
+            Ok(None) => {}
+            Ok(Some(result)) => self.send(
+                call.connection,
+                format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#),
+            ),
+            Err(error) => self.send(call.connection, reply_error(&id.to_string(), &error)),
+        }
+    }
+
+    fn busy(&self, call: &Call) {
+        self.answer(
+            call,
+            Err(RpcError::internal(
+                "too many requests wait for this terminal to start or end; try again when it has",
+            )),
+        );
+    }
+
+    fn send(&self, connection: ConnectionId, text: String) {
+        if let Some(connection) = self.connections.get(&connection) {
+            connection.outbox.push(text.into());
+        }
+    }
+
+    fn next_seq(&mut self) -> u64 {
+        self.seq += 1;
+        self.seq
+    }
+
+    fn client_id(&self, connection: ConnectionId) -> Option<&str> {
+        self.connections.get(&connection)?.client_id.as_deref()
+    }
+
+    fn is_connected(&self, client_id: &str) -> bool {
+        self.clients
+            .get(client_id)
+            .is_some_and(|client| client.connection.is_some())
+    }
+
+    /// Makes something true for a terminal and tells its subscribers.
+    fn emit(
+        &mut self,
+        key: TerminalKey,
+        action: &HostAction,
+        claim: Option<&Claim>,
+        origin: Option<Origin<'_>>,
+    ) {
+        let seq = self.next_seq();
+        let Some(terminal) = self.terminals.get_mut(&key) else {
+            return;
+        };
+        terminal.document.apply(action, claim);
+        let text: Utf8Bytes = envelope(&terminal.uri, &action.to_json(), origin, seq).into();
+        for (_, outbox) in &terminal.subscribers {
+            outbox.push(text.clone());
+        }
+        self.replay.push(seq, Channel::Terminal(key), text);
+    }
+
+    /// Sends the root list if it differs from what was sent last.
+    fn root_list_changed(&mut self) {
+        let list = root::terminals_json(
+            &self
+                .terminals
+                .values()
+                .filter(|terminal| matches!(terminal.phase, Phase::Live))
+                .map(|terminal| terminal.document.info(&terminal.uri))
+                .collect::<Vec<_>>(),
+        );
+        if list == self.root_list {
+            return;
+        }
+        self.root_list = list;
+        let seq = self.next_seq();
+        let action = root::terminals_changed(&self.root_list);
+        let canonical: Utf8Bytes = envelope(names::ROOT, &action, None, seq).into();
+        for (connection, spelling) in &self.root_subscribers {
+            if let Some(connection) = self.connections.get(connection) {
+                connection.outbox.push(if spelling == names::ROOT {
+                    canonical.clone()
+                } else {
+                    envelope(spelling, &action, None, seq).into()
+                });
+            }
+        }
+        self.replay.push(seq, Channel::Root, canonical);
+    }
+
+    fn terminal_size(&self, key: TerminalKey) -> Option<Size> {
+        Some(self.terminals.get(&key)?.document.size())
+    }
+}
+
+#[cfg(test)]
+mod tests;

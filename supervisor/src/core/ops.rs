@@ -1,0 +1,52 @@
+//! What operators see: the answer to `x-shellward/terminals`, which is `ps --json`.
+
+use serde_json::{Value, json};
+
+use super::{Core, Phase, Terminal};
+
+impl Core {
+    /// `{"supervisor":{…},"terminals":[…]}`; members are only ever added (design.md).
+    pub(super) fn terminals_report(&self) -> String {
+        let terminals: Vec<Value> = self
+            .terminals
+            .values()
+            .map(|terminal| self.terminal_report(terminal))
+            .collect();
+        json!({ "supervisor": self.settings.about, "terminals": terminals }).to_string()
+    }
+
+    fn terminal_report(&self, terminal: &Terminal) -> Value {
+        let document = &terminal.document;
+        let size = document.size();
+        let state = match terminal.phase {
+            Phase::Starting { .. } => "starting",
+            Phase::Ending { .. } => "ending",
+            Phase::Live if document.exit().is_some() => "exited",
+            Phase::Live => "running",
+        };
+        let mut report = json!({
+            "uri": terminal.uri,
+            "id": terminal.id,
+            "title": document.title(),
+            "state": state,
+            "isPty": document.is_pty(),
+            "workerPid": terminal.worker_pid,
+            "shellPid": terminal.shell_pid,
+            "cwd": document.cwd(),
+            "cols": size.cols,
+            "rows": size.rows,
+            "claim": document.claim().to_ahp(),
+            "person": null,
+            "account": self.settings.account,
+            "createdAt": terminal.created_at,
+            "restarts": 0,
+        });
+        if let (Some((code, signal)), Some(members)) = (document.exit(), report.as_object_mut()) {
+            members.insert("exitCode".into(), json!(code));
+            if let Some(signal) = signal {
+                members.insert("signal".into(), json!(signal));
+            }
+        }
+        report
+    }
+}

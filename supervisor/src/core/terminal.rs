@@ -1,0 +1,180 @@
+//! One terminal's record.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+use super::{Call, ConnectionId};
+use crate::ahp::TerminalDocument;
+use crate::limits::{WAITING_BYTES, WAITING_REQUESTS};
+use crate::outbox::Outbox;
+use crate::worker_link::LinkQueue;
+
+/// Where a terminal is in its life.
+#[derive(Debug)]
+pub(super) enum Phase {
+    /// No shell yet; calls about it wait. `creator` is answered at the end.
+    Starting { creator: Call },
+    /// It can be used. Its shell may have exited.
+    Live,
+    /// Told to end; calls about it wait. `disposer` is answered at the end.
+    Ending { disposer: Option<Call> },
+}
+
+/// What a terminal's link task needs without the core's lock.
+#[derive(Debug)]
+pub struct Shared {
+    /// The channel as a JSON string.
+    pub channel_json: String,
+    /// Woken when a paused terminal may be read again.
+    pub resume: Arc<Notify>,
+    /// Whether anybody is to be sent the output.
+    recorded: AtomicBool,
+}
+
+impl Shared {
+    pub(super) fn new(uri: &str) -> Self {
+        Self {
+            channel_json: crate::ahp::rpc::to_json(&uri),
+            resume: Arc::new(Notify::new()),
+            recorded: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether output should be rendered before it is handed to the core. Only a hint.
+    #[must_use]
+    pub fn is_recorded(&self) -> bool {
+        self.recorded.load(Ordering::Relaxed)
+    }
+}
+
+/// How a worker ended that had not announced its shell's exit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gone {
+    /// What happened, as a clause: `was killed by SIGKILL`.
+    pub words: String,
+    /// The signal, if one was the cause.
+    pub signal: Option<&'static str>,
+}
+
+#[derive(Debug)]
+pub(super) struct Terminal {
+    pub id: String,
+    pub uri: String,
+    pub phase: Phase,
+    /// In the order they came in.
+    pub waiting: VecDeque<Call>,
+    waiting_bytes: usize,
+    pub document: TerminalDocument,
+    pub subscribers: Vec<(ConnectionId, Arc<Outbox>)>,
+    pub shared: Arc<Shared>,
+    /// Until when output is recorded without subscribers.
+    record_until: Option<Instant>,
+    /// The last `serverSeq` that stood for output nobody was sent.
+    pub unrecorded_seq: u64,
+    /// Present while the worker lives.
+    pub link: Option<Arc<LinkQueue>>,
+    pub worker_pid: Option<u32>,
+    pub shell_pid: Option<u32>,
+    pub exited_at: Option<Instant>,
+    pub created_at: String,
+}
+
+impl Terminal {
+    pub fn new(id: String, uri: String, phase: Phase, document: TerminalDocument) -> Self {
+        Self {
+            id,
+            phase,
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            document,
+            subscribers: Vec::new(),
+            shared: Arc::new(Shared::new(&uri)),
+            record_until: None,
+            unrecorded_seq: 0,
+            link: None,
+            worker_pid: None,
+            shell_pid: None,
+            exited_at: None,
+            created_at: jiff::Timestamp::now().to_string(),
+            uri,
+        }
+    }
+
+    /// Makes `call` wait for the end of this phase; gives it back when too much waits already.
+    pub fn wait(&mut self, call: Call) -> Result<(), Call> {
+        let bytes = self.waiting_bytes + call.params.len();
+        if self.waiting.len() >= WAITING_REQUESTS || bytes > WAITING_BYTES {
+            return Err(call);
+        }
+        self.waiting_bytes = bytes;
+        self.waiting.push_back(call);
+        Ok(())
+    }
+
+    /// Whether output goes to anybody, now or through `reconnect`.
+    pub fn records(&mut self, now: Instant) -> bool {
+        let records =
+            !self.subscribers.is_empty() || self.record_until.is_some_and(|end| now < end);
+        self.shared.recorded.store(records, Ordering::Relaxed);
+        records
+    }
+
+    pub fn add_subscriber(&mut self, connection: ConnectionId, outbox: &Arc<Outbox>) -> bool {
+        self.shared.recorded.store(true, Ordering::Relaxed);
+        if self
+            .subscribers
+            .iter()
+            .any(|(known, _)| *known == connection)
+        {
+            return false;
+        }
+        self.subscribers.push((connection, Arc::clone(outbox)));
+        true
+    }
+
+    /// Removes a subscriber; `lost` means that it may come back through `reconnect`.
+    pub fn remove_subscriber(&mut self, connection: ConnectionId, lost: Option<Instant>) -> bool {
+        let before = self.subscribers.len();
+        self.subscribers.retain(|(known, _)| *known != connection);
+        let removed = self.subscribers.len() < before;
+        if removed {
+            if let Some(now) = lost {
+                self.record_until = Some(now + crate::limits::RECORD_AFTER_LOSS);
+            }
+            // The terminal may have been paused for the one who left.
+            self.shared.resume.notify_one();
+        }
+        removed
+    }
+
+    /// Whether every subscriber is far behind; then each will wake the terminal.
+    pub fn must_pause(&self) -> bool {
+        let pause = !self.subscribers.is_empty()
+            && self
+                .subscribers
+                .iter()
+                .all(|(_, outbox)| outbox.is_behind());
+        if pause {
+            for (_, outbox) in &self.subscribers {
+                outbox.wake_when_caught_up(&self.shared.resume);
+            }
+        }
+        pause
+    }
+
+    /// When this terminal is to be forgotten, if nothing changes.
+    pub fn forget_at(&self, keep_exited: Duration) -> Option<Instant> {
+        let held = matches!(self.document.claim(), crate::ahp::Claim::Session { .. });
+        let idle = matches!(self.phase, Phase::Live) && self.subscribers.is_empty() && !held;
+        if idle {
+            self.exited_at
+                .and_then(|exited| exited.checked_add(keep_exited))
+        } else {
+            None
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! One WebSocket: a reader that hands messages to the core, a writer that empties the outbox.
+
+use std::sync::Arc;
+
+use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket};
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt as _, StreamExt as _};
+use tokio::time::{Instant, timeout_at};
+
+use crate::ahp::RpcError;
+use crate::ahp::rpc::{Incoming, Unusable, reply_error};
+use crate::core::ConnectionId;
+use crate::host::Host;
+use crate::limits::{CLOSE_TIME, INITIALIZE_TIME, MALFORMED_MESSAGES};
+use crate::outbox::{Close, Next, Outbox};
+
+/// Serves a connection to its end.
+pub(super) async fn run(host: Arc<Host>, id: ConnectionId, socket: WebSocket) {
+    let outbox = Arc::new(Outbox::default());
+    host.with_core(|core, _, _| core.connect(id, Arc::clone(&outbox)));
+    tracing::debug!(connection = id.0, "connected");
+    let (sink, stream) = socket.split();
+    tokio::select! {
+        () = read(&host, id, stream, &outbox) => {}
+        () = write(sink, &outbox) => {}
+        () = give_up(&outbox) => {}
+    }
+    // Terminals must not pause for somebody who has left.
+    outbox.close(Close::GOING_AWAY);
+    host.with_core(|core, now, effects| core.disconnect(id, now, effects));
+    tracing::debug!(connection = id.0, "disconnected");
+}
+
+/// Hands messages to the core until the other side closes or breaks the rules. When we close, it
+/// goes on until the writer has said so.
+async fn read(host: &Host, id: ConnectionId, mut stream: SplitStream<WebSocket>, outbox: &Outbox) {
+    let deadline = Instant::now() + INITIALIZE_TIME;
+    let mut initialized = false;
+    let mut malformed = 0;
+    loop {
+        let received = if initialized {
+            stream.next().await
+        } else {
+            match timeout_at(deadline, stream.next()).await {
+                Ok(received) => received,
+                Err(_) => {
+                    outbox.close(Close::SILENT);
+                    return std::future::pending().await;
+                }
+            }
+        };
+        let close = match received {
+            None | Some(Ok(Message::Close(_))) => return,
+            Some(Err(error)) => {
+                tracing::debug!(connection = id.0, %error, "the connection broke");
+                return;
+            }
+            Some(Ok(Message::Text(text))) => {
+                if !take(host, id, &text, outbox) {
+                    malformed += 1;
+                }
+                (malformed >= MALFORMED_MESSAGES).then_some(Close::NOT_A_CLIENT)
+            }
+            Some(Ok(Message::Binary(_))) => Some(Close::BINARY),
+            Some(Ok(Message::Ping(_) | Message::Pong(_))) => None,
+        };
+        if let Some(close) = close {
+            outbox.close(close);
+            return std::future::pending().await;
+        }
+        initialized = initialized || host.with_core(|core, _, _| core.is_initialized(id));
+    }
+}
+
+/// False if the message was no JSON-RPC at all.
+fn take(host: &Host, id: ConnectionId, text: &Utf8Bytes, outbox: &Outbox) -> bool {
+    match Incoming::parse(text) {
+        Ok(message) => {
+            host.with_core(|core, now, effects| core.message(id, &message, now, effects));
+            true
+        }
+        Err(Unusable::Response) => true,
+        Err(Unusable::BadId(raw)) => {
+            let error = RpcError::invalid_request("a request's id must be an unsigned integer");
+            outbox.push(reply_error(&raw, &error).into());
+            true
+        }
+        // There is no id to answer with, and no client reads an answer without one.
+        Err(Unusable::Malformed(error)) => {
+            tracing::debug!(connection = id.0, %error, "a message was not understood");
+            false
+        }
+    }
+}
+
+/// A client that reads nothing does not read that it is closed either.
+async fn give_up(outbox: &Outbox) {
+    outbox.closing().await;
+    tokio::time::sleep(CLOSE_TIME).await;
+}
+
+/// Sends what is in the outbox until it says that the connection is closed.
+async fn write(mut sink: SplitSink<WebSocket, Message>, outbox: &Outbox) {
+    loop {
+        match outbox.next().await {
+            Next::Send(messages) => {
+                for message in messages {
+                    let bytes = message.len();
+                    if sink.feed(Message::Text(message)).await.is_err() {
+                        return;
+                    }
+                    outbox.sent(bytes);
+                }
+                if sink.flush().await.is_err() {
+                    return;
+                }
+            }
+            Next::Close(close) => {
+                let frame = Message::Close(Some(CloseFrame {
+                    code: close.code,
+                    reason: close.reason.into(),
+                }));
+                tracing::debug!(
+                    code = close.code,
+                    reason = close.reason,
+                    "closing a connection"
+                );
+                if let Err(error) = sink.send(frame).await {
+                    tracing::debug!(%error, "the other side had gone");
+                }
+                return;
+            }
+        }
+    }
+}

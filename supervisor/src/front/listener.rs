@@ -1,0 +1,258 @@
+//! Sockets that clients come in by, and the HTTP request that becomes a WebSocket.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use std::{fs, io};
+
+use axum::body::Body;
+use axum::extract::ws::WebSocketUpgrade;
+use axum::extract::{FromRequestParts as _, Request};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::connection;
+use super::door::{self, Arrival, Policy, Refusal};
+use crate::core::ConnectionId;
+use crate::host::Host;
+use crate::limits::{
+    MESSAGE_BYTES, REQUEST_HEAD_BYTES, REQUEST_HEAD_TIME, SOCKETS, WRONG_TOKEN_DELAY,
+    WRONG_TOKEN_SLOTS,
+};
+
+/// How long accepting pauses when the process has no descriptor left for another connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// A socket that is listening.
+#[derive(Debug)]
+pub enum Listener {
+    /// TCP.
+    Tcp(TcpListener),
+    /// A unix socket, and the path to remove at the end.
+    Unix(UnixListener, PathBuf),
+}
+
+impl Listener {
+    /// Listens at a TCP address.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub async fn tcp(address: SocketAddr) -> io::Result<Self> {
+        Ok(Self::Tcp(TcpListener::bind(address).await?))
+    }
+
+    /// Listens at a path, for this user only. A socket that nobody listens at any more is
+    /// replaced; anything else at the path is left alone (field case S-36).
+    ///
+    /// # Errors
+    /// Somebody listens there, something else is there, or what the system says.
+    pub fn unix(path: &Path) -> io::Result<Self> {
+        match fs::symlink_metadata(path) {
+            Ok(found) if found.file_type().is_socket() => {
+                match std::os::unix::net::UnixStream::connect(path) {
+                    Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                        fs::remove_file(path)?
+                    }
+                    _ => {
+                        return Err(io::Error::new(
+                            io::ErrorKind::AddrInUse,
+                            "somebody listens there already",
+                        ));
+                    }
+                }
+            }
+            Ok(_) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::AlreadyExists,
+                    "there is something else, not a socket",
+                ));
+            }
+            Err(_) => {}
+        }
+        let listener = UnixListener::bind(path)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+        Ok(Self::Unix(listener, path.to_owned()))
+    }
+
+    /// The TCP address in use.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(listener) => listener.local_addr().ok(),
+            Self::Unix(..) => None,
+        }
+    }
+
+    /// The path in use.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Tcp(_) => None,
+            Self::Unix(_, path) => Some(path),
+        }
+    }
+}
+
+/// What all listeners share.
+#[derive(Debug)]
+pub struct Front {
+    host: Arc<Host>,
+    policy: Policy,
+    sockets: Arc<Semaphore>,
+    wrong_tokens: Semaphore,
+    next_connection: AtomicU64,
+    own_uid: u32,
+}
+
+impl Front {
+    /// A front for `host`.
+    #[must_use]
+    pub fn new(host: Arc<Host>, policy: Policy) -> Arc<Self> {
+        Arc::new(Self {
+            host,
+            policy,
+            sockets: Arc::new(Semaphore::new(SOCKETS)),
+            wrong_tokens: Semaphore::new(WRONG_TOKEN_SLOTS),
+            next_connection: AtomicU64::new(1),
+            own_uid: nix::unistd::geteuid().as_raw(),
+        })
+    }
+
+    /// Accepts connections. Never returns.
+    pub async fn serve(self: Arc<Self>, listener: Listener) {
+        loop {
+            let Ok(permit) = Arc::clone(&self.sockets).acquire_owned().await else {
+                return;
+            };
+            let accepted = match &listener {
+                Listener::Tcp(tcp) => tcp.accept().await.and_then(|(stream, _)| {
+                    stream.set_nodelay(true)?;
+                    let arrival = Arrival::Tcp(stream.local_addr()?);
+                    tokio::spawn(Arc::clone(&self).http(stream, arrival, permit));
+                    Ok(())
+                }),
+                Listener::Unix(unix, _) => unix.accept().await.and_then(|(stream, _)| {
+                    let arrival = Arrival::Unix(stream.peer_cred()?.uid());
+                    tokio::spawn(Arc::clone(&self).http(stream, arrival, permit));
+                    Ok(())
+                }),
+            };
+            if let Err(error) = accepted {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+
+    /// Whether every connection has gone, waiting at most `patience`.
+    pub async fn drained(&self, patience: Duration) -> bool {
+        let all = u32::try_from(SOCKETS).unwrap_or(u32::MAX);
+        // One permit is held by each listener that waits for the next connection; those are
+        // aborted before this is called.
+        tokio::time::timeout(patience, self.sockets.acquire_many(all))
+            .await
+            .is_ok()
+    }
+
+    async fn http<S>(self: Arc<Self>, stream: S, arrival: Arrival, permit: OwnedSemaphorePermit)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let permit = Arc::new(permit);
+        let front = Arc::clone(&self);
+        let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+            let front = Arc::clone(&front);
+            let permit = Arc::clone(&permit);
+            async move {
+                Ok::<_, std::convert::Infallible>(
+                    front.request(request.map(Body::new), arrival, permit).await,
+                )
+            }
+        });
+        let served = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(REQUEST_HEAD_TIME)
+            .max_buf_size(REQUEST_HEAD_BYTES)
+            .keep_alive(false)
+            .serve_connection(TokioIo::new(stream), service)
+            .with_upgrades()
+            .await;
+        if let Err(error) = served {
+            tracing::debug!(%error, "a request was not finished");
+        }
+    }
+
+    /// Answers one HTTP request. Nothing of the request is logged: it may hold the token.
+    async fn request(
+        self: Arc<Self>,
+        request: Request,
+        arrival: Arrival,
+        permit: Arc<OwnedSemaphorePermit>,
+    ) -> Response {
+        let (mut parts, _body) = request.into_parts();
+        let text = |name: header::HeaderName| {
+            parts
+                .headers
+                .get(name)
+                .and_then(|value| value.to_str().ok())
+        };
+        // Headers that are not text are not absent: they are foreign.
+        let origin = parts
+            .headers
+            .get(header::ORIGIN)
+            .map(|value| value.to_str().unwrap_or("?"));
+        let asked = door::Request {
+            host: text(header::HOST),
+            origin,
+            query: parts.uri.query(),
+            authorization: text(header::AUTHORIZATION),
+        };
+        let Ok(slot) = self.wrong_tokens.try_acquire() else {
+            return (
+                StatusCode::TOO_MANY_REQUESTS,
+                "too many wrong tokens; try again in a second\n",
+            )
+                .into_response();
+        };
+        if let Err(refusal) = door::admit(&self.policy, arrival, self.own_uid, &asked) {
+            tracing::warn!(reason = %refusal, "a connection was refused");
+            if refusal == Refusal::Token {
+                tokio::time::sleep(WRONG_TOKEN_DELAY).await;
+            }
+            let status = StatusCode::from_u16(refusal.status()).unwrap_or(StatusCode::FORBIDDEN);
+            return (status, format!("{refusal}\n")).into_response();
+        }
+        drop(slot);
+        let upgrade = match WebSocketUpgrade::from_request_parts(&mut parts, &()).await {
+            Ok(upgrade) => upgrade,
+            Err(_) => {
+                return (
+                    StatusCode::UPGRADE_REQUIRED,
+                    "this is an Agent Host Protocol host: connect with a WebSocket\n",
+                )
+                    .into_response();
+            }
+        };
+        let id = ConnectionId(self.next_connection.fetch_add(1, Ordering::Relaxed));
+        let host = Arc::clone(&self.host);
+        // The defaults are 64 MiB messages and 128 KiB read up front (style-anchors part 5).
+        upgrade
+            .max_message_size(MESSAGE_BYTES)
+            .max_frame_size(MESSAGE_BYTES)
+            .read_buffer_size(8 << 10)
+            .write_buffer_size(64 << 10)
+            .on_upgrade(move |socket| async move {
+                connection::run(host, id, socket).await;
+                drop(permit);
+            })
+    }
+}

@@ -1,0 +1,7 @@
+//! The front: listeners, the door, and one task pair for each connection.
+
+mod connection;
+pub mod door;
+mod listener;
+
+pub use listener::{Front, Listener};

@@ -1,0 +1,164 @@
+//! The running host: the core, and the tasks that carry out its effects.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use shellward_protocol::message::Limit;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Notify, Semaphore};
+
+use crate::core::{Core, Effect, Settings, TerminalKey};
+use crate::limits::{PARALLEL_STARTS, SHUTDOWN_TIME, STOPPED_WORKER_TIME, TERMINATE_TIME};
+use crate::worker_link::{self, Workers};
+
+/// Everything that tasks of the host share.
+#[derive(Debug)]
+pub struct Host {
+    core: Mutex<Core>,
+    pub(crate) workers: Workers,
+    pub(crate) worker_binary: PathBuf,
+    /// The directory of the workers' sockets.
+    pub(crate) worker_sockets: PathBuf,
+    /// Grows with every start of a supervisor over the same state directory.
+    pub(crate) epoch: u64,
+    pub(crate) start_slots: Semaphore,
+    /// What shells get back of what we changed for ourselves.
+    pub(crate) shell_limits: Vec<Limit>,
+    pub(crate) shell_umask: u32,
+    reschedule: Notify,
+    terminal_left: Notify,
+    /// Somebody asked for an orderly end.
+    pub shutdown: Notify,
+    /// Effects are carried out by tasks, which need the host; set once, at the start.
+    this: std::sync::Weak<Host>,
+}
+
+/// What a host is made of.
+#[derive(Debug)]
+pub struct Parts {
+    /// The operator's decisions.
+    pub settings: Settings,
+    /// See [`Host`].
+    pub epoch: u64,
+    /// Path of `shellward-worker`.
+    pub worker_binary: PathBuf,
+    /// Directory of the workers' sockets.
+    pub worker_sockets: PathBuf,
+    /// Limits that shells get.
+    pub shell_limits: Vec<Limit>,
+    /// File mode mask that shells get.
+    pub shell_umask: u32,
+}
+
+impl Host {
+    /// A host without terminals.
+    #[must_use]
+    pub fn new(parts: Parts) -> Arc<Self> {
+        // serverSeq must never go back, also not over a restart (design.md, "State").
+        let seq = parts.epoch << 32;
+        Arc::new_cyclic(|this| Self {
+            core: Mutex::new(Core::new(parts.settings, seq)),
+            workers: Workers::default(),
+            worker_binary: parts.worker_binary,
+            worker_sockets: parts.worker_sockets,
+            epoch: parts.epoch,
+            start_slots: Semaphore::new(PARALLEL_STARTS),
+            shell_limits: parts.shell_limits,
+            shell_umask: parts.shell_umask,
+            reschedule: Notify::new(),
+            terminal_left: Notify::new(),
+            shutdown: Notify::new(),
+            this: this.clone(),
+        })
+    }
+
+    /// Runs `change` on the core, then carries out what it asked for.
+    pub fn with_core<T>(
+        &self,
+        change: impl FnOnce(&mut Core, Instant, &mut Vec<Effect>) -> T,
+    ) -> T {
+        let mut effects = Vec::new();
+        let result = {
+            let mut core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
+            change(&mut core, Instant::now(), &mut effects)
+        };
+        for effect in effects {
+            self.carry_out(effect);
+        }
+        result
+    }
+
+    fn carry_out(&self, effect: Effect) {
+        let Some(host) = self.this.upgrade() else {
+            return;
+        };
+        match effect {
+            Effect::Start(plan) => {
+                tokio::spawn(async move {
+                    worker_link::run(Arc::clone(&host), plan).await;
+                    host.terminal_left.notify_one();
+                });
+            }
+            Effect::WatchEnd(key) => {
+                tokio::spawn(async move { host.watch_end(key).await });
+            }
+            Effect::Reschedule => self.reschedule.notify_one(),
+            Effect::Shutdown => self.shutdown.notify_one(),
+        }
+    }
+
+    async fn watch_end(&self, key: TerminalKey) {
+        tokio::time::sleep(TERMINATE_TIME).await;
+        self.workers.kill(key);
+    }
+
+    /// Forgets exited terminals when their time has come. Never returns.
+    pub async fn forget_exited(&self) {
+        loop {
+            let next = self.with_core(|core, now, effects| core.forget_exited(now, effects));
+            match next {
+                None => self.reschedule.notified().await,
+                Some(at) => {
+                    tokio::select! {
+                        () = tokio::time::sleep_until(at.into()) => {}
+                        () = self.reschedule.notified() => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends the terminals of workers that somebody stopped (SIGSTOP) and did not let go on.
+    /// Returns only if signals cannot be received.
+    pub async fn watch_stopped_workers(&self) {
+        let mut child = match signal(SignalKind::child()) {
+            Ok(child) => child,
+            Err(error) => {
+                tracing::warn!(%error, "stopped workers will not be noticed");
+                return;
+            }
+        };
+        while child.recv().await.is_some() {
+            for (control, signal) in self.workers.newly_stopped() {
+                tracing::warn!(worker = control.pid, "a worker was stopped");
+                tokio::spawn(async move {
+                    tokio::time::sleep(STOPPED_WORKER_TIME).await;
+                    Workers::end_if_stopped(&control, signal);
+                });
+            }
+        }
+    }
+
+    /// Ends every terminal and closes every connection; false if some would not end in time.
+    pub async fn end(&self) -> bool {
+        let all = async {
+            while !self.with_core(|core, _, effects| core.end_all(effects)) {
+                self.terminal_left.notified().await;
+            }
+        };
+        let ended = tokio::time::timeout(SHUTDOWN_TIME, all).await.is_ok();
+        self.with_core(|core, _, _| core.close_all());
+        ended
+    }
+}

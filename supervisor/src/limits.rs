@@ -1,0 +1,118 @@
+//! Every bound of the supervisor, each with its reason.
+
+use std::time::Duration;
+
+/// Scrollback kept per terminal, in characters (design.md).
+pub const SCROLLBACK_CHARS: usize = 200_000;
+
+/// Scrollback is trimmed when it holds this many characters, back to [`SCROLLBACK_CHARS`].
+///
+/// Twice as many, so that trimming moves each byte once and not once per chunk.
+pub const SCROLLBACK_SLACK_CHARS: usize = 2 * SCROLLBACK_CHARS;
+
+/// The longest title, in characters (issue 2).
+pub const TITLE_CHARS: usize = 200;
+
+/// The longest URI a client may name a terminal with, in bytes. Long enough for any real one.
+pub const URI_BYTES: usize = 2048;
+
+/// The longest `clientId`, in bytes. Real ones are UUIDs.
+pub const CLIENT_ID_BYTES: usize = 256;
+
+/// Terminals on one host. Each is a process and three descriptors; a runaway script stops here.
+pub const TERMINALS: usize = 1024;
+
+/// Terminals starting at the same time: start-up is CPU work, and two cores gain nothing from more.
+pub const PARALLEL_STARTS: usize = 8;
+
+/// The largest WebSocket message a client may send, in bytes: an input of
+/// `INPUT_PENDING_MAX` (1 MiB) as JSON, with escapes.
+pub const MESSAGE_BYTES: usize = 2 << 20;
+
+/// The largest HTTP request head, in bytes (field case S-32).
+pub const REQUEST_HEAD_BYTES: usize = 16 << 10;
+
+/// How long a client may take to send its request head.
+pub const REQUEST_HEAD_TIME: Duration = Duration::from_secs(5);
+
+/// How deep a client's JSON may be nested. The protocol's deepest message has fewer than 20 levels.
+pub const JSON_DEPTH: usize = 64;
+
+/// How long a socket may stay open without a successful `initialize` or `reconnect`.
+pub const INITIALIZE_TIME: Duration = Duration::from_secs(10);
+
+/// Messages that are not JSON-RPC before a connection is closed: a client that sends one by
+/// mistake lives on, one that sends only such is not a client.
+pub const MALFORMED_MESSAGES: u32 = 16;
+
+/// Sockets open at once, all listeners together. Each costs about 20 KiB when idle.
+pub const SOCKETS: usize = 512;
+
+/// Channels one connection may be subscribed to.
+pub const SUBSCRIPTIONS: usize = 1024;
+
+/// Output waiting for one connection, in bytes, before it is closed as too slow; it comes back
+/// through `reconnect`. A quarter of the 16 MiB that design.md allows a stopped reader to cost.
+pub const OUTBOX_BYTES: usize = 4 << 20;
+
+/// A terminal whose fastest reader has this much waiting is not read further, in bytes.
+pub const OUTBOX_PAUSE_BYTES: usize = 512 << 10;
+
+/// A paused terminal is read again once that reader has no more than this waiting, in bytes.
+pub const OUTBOX_RESUME_BYTES: usize = 128 << 10;
+
+/// Envelopes kept for `reconnect`, in bytes: half a second of one busy terminal, hours of typing.
+pub const REPLAY_BYTES: usize = 4 << 20;
+
+/// Envelopes kept for `reconnect`, in number, so that tiny ones cannot grow the index.
+pub const REPLAY_ENVELOPES: usize = 16_384;
+
+/// How long after its last subscriber's connection was lost a terminal's output is still recorded
+/// for `reconnect`. VS Code's ten tries take about two minutes.
+pub const RECORD_AFTER_LOSS: Duration = Duration::from_secs(120);
+
+/// Clients remembered for `reconnect`; the one unseen for longest gives way.
+pub const REMEMBERED_CLIENTS: usize = 1024;
+
+/// Requests that wait for a terminal which is starting or ending, in number.
+pub const WAITING_REQUESTS: usize = 256;
+
+/// Requests that wait for a terminal which is starting or ending, in bytes.
+pub const WAITING_BYTES: usize = 2 << 20;
+
+/// From fork to the shell's start. The slowest start seen under load took 0.4 s.
+pub const START_TIME: Duration = Duration::from_secs(15);
+
+/// How long HUP and TERM may take before KILL when a terminal is disposed, in milliseconds.
+pub const TERMINATE_GRACE_MS: u32 = 400;
+
+/// How long a worker may take to end its terminal before it is killed itself.
+pub const TERMINATE_TIME: Duration = Duration::from_secs(4);
+
+/// How long a stopped worker (SIGSTOP) may stay stopped before its terminal is ended.
+pub const STOPPED_WORKER_TIME: Duration = Duration::from_secs(5);
+
+/// How long an orderly shutdown may take altogether.
+pub const SHUTDOWN_TIME: Duration = Duration::from_secs(8);
+
+/// How long the probe may take (design.md).
+pub const PROBE_TIME: Duration = Duration::from_secs(3);
+
+/// The longest line taken from a worker's log pipe, in bytes (OpenSSH does the same).
+pub const WORKER_LOG_LINE_BYTES: usize = 4096;
+
+/// Attempts with a wrong token judged at the same time; each is answered after
+/// [`WRONG_TOKEN_DELAY`], so guesses are limited to 64 a second (field case S-29).
+pub const WRONG_TOKEN_SLOTS: usize = 16;
+
+/// How long a wrong token waits for its answer.
+pub const WRONG_TOKEN_DELAY: Duration = Duration::from_millis(250);
+
+/// How long a closing connection may take to send what is left.
+pub const CLOSE_TIME: Duration = Duration::from_secs(2);
+
+/// The longest connection token, in bytes.
+pub const TOKEN_BYTES: usize = 1024;
+
+/// A unix socket path's length limit in bytes, without the final NUL (unix(7), `sun_path`).
+pub const SOCKET_PATH_BYTES: usize = 107;

@@ -1,0 +1,297 @@
+//! The runtime directory (sockets, lock) and the state directory (token, epoch).
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{Flock, FlockArg};
+use nix::unistd::geteuid;
+use shellward_protocol::WIRE_VERSION;
+
+use crate::limits::SOCKET_PATH_BYTES;
+
+/// Names the runtime directory for `serve` and for the commands that look for it.
+pub const RUNTIME_DIR_VARIABLE: &str = "SHELLWARD_RUNTIME_DIR";
+
+/// The longest name that is put below the runtime directory: `/w1/ID.sock`.
+const LONGEST_NAME: usize = "/w65535/abcdefgh.sock".len();
+
+/// Why a directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DirError {
+    /// The system said no.
+    #[error("cannot {action} {path}")]
+    Io {
+        /// What was attempted.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// Somebody else could change it.
+    #[error("{0} must be a directory of this user that nobody else can enter; run: chmod 700 {0}")]
+    NotPrivate(PathBuf),
+    /// unix(7) limits the paths of sockets.
+    #[error(
+        "{path} is {over} bytes too long for the sockets in it; choose a shorter --runtime-dir"
+    )]
+    TooLong {
+        /// The directory.
+        path: PathBuf,
+        /// By how much.
+        over: usize,
+    },
+    /// Another supervisor serves it.
+    #[error(
+        "another supervisor serves {0}; end it with `shellward shutdown`, or give this one its own --runtime-dir"
+    )]
+    Taken(PathBuf),
+    /// There is no place for it.
+    #[error("{0} is not set and there is no {1}; give --{2}")]
+    Unknown(&'static str, &'static str, &'static str),
+}
+
+fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DirError {
+    let path = path.to_owned();
+    move |source| DirError::Io {
+        action,
+        path,
+        source,
+    }
+}
+
+/// Where the runtime directory is: as given, SHELLWARD_RUNTIME_DIR, or the default of design.md.
+///
+/// # Errors
+/// Nothing says where.
+pub fn runtime_dir(given: Option<PathBuf>) -> Result<PathBuf, DirError> {
+    if let Some(path) = given.or_else(|| variable(RUNTIME_DIR_VARIABLE)) {
+        return Ok(path);
+    }
+    if geteuid().is_root() {
+        return Ok(PathBuf::from("/run/shellward"));
+    }
+    variable("XDG_RUNTIME_DIR")
+        .map(|dir| dir.join("shellward"))
+        .ok_or(DirError::Unknown(
+            "XDG_RUNTIME_DIR",
+            "other default",
+            "runtime-dir",
+        ))
+}
+
+/// Where the state directory is: as given, or the default for this user.
+///
+/// # Errors
+/// Nothing says where.
+pub fn state_dir(given: Option<PathBuf>) -> Result<PathBuf, DirError> {
+    if let Some(path) = given {
+        return Ok(path);
+    }
+    if geteuid().is_root() {
+        return Ok(PathBuf::from("/var/lib/shellward"));
+    }
+    variable("XDG_STATE_HOME")
+        .or_else(|| variable("HOME").map(|home| home.join(".local/state")))
+        .map(|dir| dir.join("shellward"))
+        .ok_or(DirError::Unknown("HOME", "XDG_STATE_HOME", "state-dir"))
+}
+
+fn variable(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name)
+        .filter(|value| !value.is_empty())
+        .map(PathBuf::from)
+}
+
+/// Makes `path` if it is missing and makes sure that it is private to this user.
+///
+/// # Errors
+/// It cannot be made, or it is not private.
+pub fn private_dir(path: &Path) -> Result<(), DirError> {
+    if let Some(parent) = path.parent() {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(parent)
+            .map_err(io_error("make the directory", parent))?;
+    }
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(io_error("make the directory", path)(error));
+        }
+        _ => {}
+    }
+    // Not through a link: whoever owns the link could turn it.
+    let found = fs::symlink_metadata(path).map_err(io_error("look at", path))?;
+    if !found.is_dir() || found.uid() != geteuid().as_raw() || found.mode() & 0o077 != 0 {
+        return Err(DirError::NotPrivate(path.to_owned()));
+    }
+    Ok(())
+}
+
+/// A runtime directory that this process alone serves, until it is dropped or the process ends.
+#[derive(Debug)]
+pub struct RuntimeDir {
+    path: PathBuf,
+    _lock: Flock<File>,
+}
+
+impl RuntimeDir {
+    /// Makes and locks the directory.
+    ///
+    /// # Errors
+    /// It is too long, not private, or another supervisor's.
+    pub fn open(path: &Path) -> Result<Self, DirError> {
+        let path = std::path::absolute(path).map_err(io_error("find", path))?;
+        let length = path.as_os_str().len() + LONGEST_NAME;
+        if length > SOCKET_PATH_BYTES {
+            return Err(DirError::TooLong {
+                over: length - SOCKET_PATH_BYTES,
+                path,
+            });
+        }
+        private_dir(&path)?;
+        let lock_path = path.join("lock");
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&lock_path)
+            .map_err(io_error("open", &lock_path))?;
+        // The kernel drops the lock with its holder, so a crash leaves nothing to clean up.
+        let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock)
+            .map_err(|_| DirError::Taken(path.clone()))?;
+        let this = Self { path, _lock: lock };
+        private_dir(&this.worker_sockets())?;
+        Ok(this)
+    }
+
+    /// Where the workers' sockets are: a directory for each wire version.
+    #[must_use]
+    pub fn worker_sockets(&self) -> PathBuf {
+        self.path.join(format!("w{WIRE_VERSION}"))
+    }
+
+    /// The client socket inside.
+    #[must_use]
+    pub fn client_socket(&self) -> PathBuf {
+        client_socket(&self.path)
+    }
+
+    /// Removes what is in it, at an orderly end. The directory and its lock stay: removing a lock
+    /// file that somebody is about to lock would let two hold it.
+    pub fn clean(&self) {
+        for path in [self.worker_sockets()] {
+            if let Err(error) = fs::remove_dir(&path) {
+                tracing::debug!(%error, "the directory of the workers' sockets stays");
+            }
+        }
+    }
+}
+
+/// The client socket of a runtime directory.
+#[must_use]
+pub fn client_socket(runtime_dir: &Path) -> PathBuf {
+    runtime_dir.join("ahp.sock")
+}
+
+/// Counts this start: the number in the state directory's `epoch` file, plus one, written back
+/// before anybody sees it.
+///
+/// # Errors
+/// The file cannot be read or replaced.
+pub fn next_epoch(state_dir: &Path) -> Result<u64, DirError> {
+    let path = state_dir.join("epoch");
+    let mut text = String::new();
+    match File::open(&path) {
+        Ok(file) => {
+            file.take(32)
+                .read_to_string(&mut text)
+                .map_err(io_error("read", &path))?;
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(io_error("read", &path)(error)),
+    }
+    // A damaged file must not make serverSeq go back: the clock is far ahead of any count of starts.
+    let last = match text.trim() {
+        "" => 0,
+        number => number
+            .parse::<u64>()
+            .unwrap_or_else(|_| seconds_since_1970()),
+    };
+    // Below 2^21, so that epoch × 2^32 stays an exact JavaScript number (2^53).
+    let epoch = (last % ((1 << 21) - 1)) + 1;
+    let new = state_dir.join("epoch.new");
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&new)
+        .map_err(io_error("write", &new))?;
+    writeln!(file, "{epoch}").map_err(io_error("write", &new))?;
+    fs::rename(&new, &path).map_err(io_error("replace", &path))?;
+    Ok(epoch)
+}
+
+fn seconds_since_1970() -> u64 {
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |elapsed| elapsed.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    #[test]
+    fn the_epoch_only_grows() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(next_epoch(dir.path()).unwrap(), 1);
+        assert_eq!(next_epoch(dir.path()).unwrap(), 2);
+        fs::write(dir.path().join("epoch"), "rubbish").unwrap();
+        assert!(next_epoch(dir.path()).unwrap() > 2);
+    }
+
+    #[test]
+    fn one_supervisor_serves_a_runtime_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run");
+        let first = RuntimeDir::open(&path).unwrap();
+        assert!(matches!(RuntimeDir::open(&path), Err(DirError::Taken(_))));
+        drop(first);
+        assert!(RuntimeDir::open(&path).is_ok());
+    }
+
+    #[test]
+    fn a_directory_that_others_can_enter_or_turn_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run");
+        fs::create_dir(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(matches!(
+            RuntimeDir::open(&path),
+            Err(DirError::NotPrivate(_))
+        ));
+        let link = dir.path().join("link");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+        symlink(&path, &link).unwrap();
+        assert!(matches!(
+            RuntimeDir::open(&link),
+            Err(DirError::NotPrivate(_))
+        ));
+        let file = dir.path().join("file");
+        fs::write(&file, "").unwrap();
+        assert!(RuntimeDir::open(&file).is_err());
+        let long = dir.path().join("x".repeat(100));
+        assert!(matches!(
+            RuntimeDir::open(&long),
+            Err(DirError::TooLong { .. })
+        ));
+    }
+}

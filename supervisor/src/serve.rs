@@ -1,0 +1,368 @@
+//! `shellward serve`: puts the parts together, runs them, and takes them apart in order.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::stat::{Mode, umask};
+use serde_json::json;
+use shellward_protocol::message::Limit;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::config::{Address, Claims, From, ServeArgs, check_shell, time};
+use crate::core::Settings;
+use crate::front::door::Policy;
+use crate::front::{Front, Listener};
+use crate::host::{Host, Parts};
+use crate::limits::CLOSE_TIME;
+use crate::probe::probe;
+use crate::rundir::{self, RuntimeDir};
+use crate::token::ConnectionToken;
+
+const DEFAULT_LISTEN: &str = "127.0.0.1:9190";
+const DEFAULT_KEEP_EXITED: Duration = Duration::from_secs(3600);
+
+/// How the server was told to end.
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    /// End the terminals first.
+    Orderly,
+    /// Leave at once and touch nothing (SIGQUIT).
+    AtOnce,
+}
+
+/// Serves until told to end.
+///
+/// # Errors
+/// Something that is needed is missing or already taken; the message says what to do.
+pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
+    let args = args.with_file()?;
+    let shell_umask = umask(Mode::S_IRWXG | Mode::S_IRWXO);
+    let shell_limits = raise_descriptor_limit();
+    nix::sys::prctl::set_child_subreaper(true)
+        .context("cannot become the parent of orphaned processes (PR_SET_CHILD_SUBREAPER)")?;
+
+    let directory = starting_directory(args.directory.as_deref())?;
+    let shell = shell(args.shell.as_deref())?;
+    let worker_binary = worker_binary(args.worker.as_deref())?;
+    let keep_exited = match &args.keep_exited {
+        Some(text) => time("keep-exited", text)?,
+        None => DEFAULT_KEEP_EXITED,
+    };
+    let runtime = RuntimeDir::open(&rundir::runtime_dir(args.runtime_dir.clone())?)?;
+    let state_dir = std::path::absolute(rundir::state_dir(args.state_dir.clone())?)?;
+    rundir::private_dir(&state_dir)?;
+    let (token, token_file) = token(&args, &state_dir)?;
+    let (listeners, host_names) = listen(&args, &runtime, token.is_some()).await?;
+    // From here on no relative path is used; a directory that is removed must not hold us up
+    // (field case S-26).
+    std::env::set_current_dir("/").context("cannot change to /")?;
+
+    let pty = probe(&worker_binary).await;
+    if let Err(reason) = &pty {
+        tracing::warn!(%reason, "ptys do not work here: terminals will fail to start");
+    }
+    let url = listeners
+        .iter()
+        .find_map(Listener::address)
+        .map(|address| format!("ws://{address}"));
+    let socket = listeners
+        .iter()
+        .find_map(|listener| Some(listener.path()?.to_owned()));
+    let host = Host::new(Parts {
+        settings: Settings {
+            directory,
+            shell,
+            keep_exited,
+            claims_open: args.claims == Some(Claims::Open),
+            input_from_holder: args.input_from == Some(From::Holder),
+            size_from_holder: args.size_from == Some(From::Holder),
+            check_shell,
+            account: account(),
+            about: json!({
+                "pid": std::process::id(),
+                "version": env!("CARGO_PKG_VERSION"),
+                "url": url,
+                "socket": socket,
+                "pty": pty.is_ok(),
+                "probe": pty.as_ref().err().map_or("ok", String::as_str),
+            }),
+        },
+        epoch: rundir::next_epoch(&state_dir)?,
+        worker_binary,
+        worker_sockets: runtime.worker_sockets(),
+        shell_limits,
+        shell_umask: shell_umask.bits(),
+    });
+    let front = Front::new(
+        host.clone(),
+        Policy {
+            token,
+            origins: args.allow_origin.clone(),
+            hosts: args.allow_host.iter().cloned().chain(host_names).collect(),
+        },
+    );
+
+    let mut signals = Signals::new()?;
+    let sockets: Vec<PathBuf> = listeners
+        .iter()
+        .filter_map(|l| Some(l.path()?.to_owned()))
+        .collect();
+    let mut tasks = tokio::task::JoinSet::new();
+    for listener in listeners {
+        tasks.spawn(front.clone().serve(listener));
+    }
+    tasks.spawn({
+        let host = host.clone();
+        async move { host.forget_exited().await }
+    });
+    tasks.spawn({
+        let host = host.clone();
+        async move { host.watch_stopped_workers().await }
+    });
+    announce(
+        args.ready_json,
+        url.as_deref(),
+        socket.as_deref(),
+        token_file.as_deref(),
+        pty.is_ok(),
+    )?;
+
+    let end = tokio::select! {
+        end = signals.wait() => end,
+        () = host.shutdown.notified() => End::Orderly,
+    };
+    if end == End::AtOnce {
+        tracing::info!("leaving at once; terminals are not touched");
+        return Ok(());
+    }
+    tracing::info!("ending");
+    tasks.abort_all();
+    while tasks.join_next().await.is_some() {}
+    for socket in sockets {
+        if let Err(error) = std::fs::remove_file(&socket) {
+            tracing::debug!(%error, "a client socket was gone already");
+        }
+    }
+    if !host.end().await {
+        tracing::warn!("some terminals did not end in time");
+    }
+    if !front.drained(CLOSE_TIME + Duration::from_millis(500)).await {
+        tracing::debug!("some connections did not close in time");
+    }
+    runtime.clean();
+    Ok(())
+}
+
+/// The signals that mean something to `serve` (design.md, "Signals to `serve`").
+struct Signals {
+    term: tokio::signal::unix::Signal,
+    int: tokio::signal::unix::Signal,
+    quit: tokio::signal::unix::Signal,
+    hup: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn new() -> anyhow::Result<Self> {
+        let on = |kind| signal(kind).context("cannot receive signals");
+        Ok(Self {
+            term: on(SignalKind::terminate())?,
+            int: on(SignalKind::interrupt())?,
+            quit: on(SignalKind::quit())?,
+            hup: on(SignalKind::hangup())?,
+        })
+    }
+
+    async fn wait(&mut self) -> End {
+        loop {
+            tokio::select! {
+                _ = self.term.recv() => return End::Orderly,
+                _ = self.int.recv() => return End::Orderly,
+                _ = self.quit.recv() => return End::AtOnce,
+                _ = self.hup.recv() => tracing::info!("HUP: nothing is read again yet"),
+            }
+        }
+    }
+}
+
+/// Raises our own limit of descriptors; returns what shells are to have instead.
+fn raise_descriptor_limit() -> Vec<Limit> {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
+        return Vec::new();
+    };
+    if let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
+        tracing::debug!(%error, "the limit of descriptors stays");
+    }
+    vec![Limit {
+        resource: Resource::RLIMIT_NOFILE as u32,
+        soft,
+        hard,
+    }]
+}
+
+fn starting_directory(given: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let directory = match given {
+        Some(path) => std::path::absolute(path)?,
+        None => match std::env::current_dir() {
+            Ok(path) => path,
+            Err(error) => {
+                tracing::warn!(%error, "the current directory is gone; terminals start in /");
+                PathBuf::from("/")
+            }
+        },
+    };
+    if given.is_some() && !directory.is_dir() {
+        bail!(
+            "--directory {}: there is no such directory",
+            directory.display()
+        );
+    }
+    Ok(directory)
+}
+
+/// `--shell`, else `$SHELL`, else the account's shell, else /bin/sh.
+fn shell(given: Option<&Path>) -> anyhow::Result<PathBuf> {
+    if let Some(path) = given {
+        check_shell(&path.to_string_lossy())
+            .map_err(|reason| anyhow::anyhow!("--shell {}: {reason}", path.display()))?;
+        return Ok(path.to_owned());
+    }
+    let account = nix::unistd::User::from_uid(nix::unistd::geteuid())
+        .ok()
+        .flatten();
+    [
+        std::env::var_os("SHELL").map(PathBuf::from),
+        account.map(|user| user.shell),
+    ]
+    .into_iter()
+    .flatten()
+    .find(|path| check_shell(&path.to_string_lossy()).is_ok())
+    .map_or_else(|| Ok(PathBuf::from("/bin/sh")), Ok)
+}
+
+fn account() -> String {
+    let uid = nix::unistd::geteuid();
+    nix::unistd::User::from_uid(uid)
+        .ok()
+        .flatten()
+        .map_or_else(|| uid.to_string(), |user| user.name)
+}
+
+fn worker_binary(given: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let path = match given {
+        Some(path) => std::path::absolute(path)?,
+        None => std::env::current_exe()
+            .context("cannot find this program's own path; give --worker")?
+            .with_file_name("shellward-worker"),
+    };
+    if nix::unistd::access(&path, nix::unistd::AccessFlags::X_OK).is_err() {
+        bail!(
+            "the worker program {} is missing or not executable; build both with scripts/build, or give --worker",
+            path.display()
+        );
+    }
+    Ok(path)
+}
+
+/// The token clients must present, and the file it can be read from.
+fn token(
+    args: &ServeArgs,
+    state_dir: &Path,
+) -> anyhow::Result<(Option<ConnectionToken>, Option<PathBuf>)> {
+    if args.without_connection_token {
+        return Ok((None, None));
+    }
+    if let Some(text) = &args.connection_token {
+        return Ok((Some(ConnectionToken::new(text.as_bytes())?), None));
+    }
+    if let Some(path) = &args.connection_token_file {
+        return Ok((
+            Some(ConnectionToken::read(path)?),
+            Some(std::path::absolute(path)?),
+        ));
+    }
+    let path = state_dir.join("connection-token");
+    Ok((Some(ConnectionToken::read_or_make(&path)?), Some(path)))
+}
+
+async fn listen(
+    args: &ServeArgs,
+    runtime: &RuntimeDir,
+    has_token: bool,
+) -> anyhow::Result<(Vec<Listener>, Vec<String>)> {
+    let addresses = if args.listen.is_empty() {
+        vec![DEFAULT_LISTEN.to_owned()]
+    } else {
+        args.listen.clone()
+    };
+    let mut listeners = Vec::new();
+    let mut names = Vec::new();
+    for text in &addresses {
+        match Address::parse(text)? {
+            Address::Tcp { address, host } => {
+                if !has_token && !address.ip().is_loopback() {
+                    bail!(
+                        "--listen {text}: listening beyond this machine needs a connection token; leave out --without-connection-token"
+                    );
+                }
+                let listener = Listener::tcp(address).await.with_context(|| {
+                    format!("cannot listen at {text}; choose another --listen HOST:PORT (port 0 picks a free one)")
+                })?;
+                listeners.push(listener);
+                // A name is one of ours; an unspecified address is nobody's.
+                if host.parse::<std::net::IpAddr>().is_err() && !host.starts_with('[') {
+                    names.push(host);
+                }
+            }
+            Address::Unix(path) => listeners.push(unix(&std::path::absolute(path)?)?),
+        }
+    }
+    // The ops commands find the host here, whatever else it listens on.
+    let own = runtime.client_socket();
+    if !listeners
+        .iter()
+        .any(|listener| listener.path() == Some(&own))
+    {
+        listeners.insert(0, unix(&own)?);
+    }
+    Ok((listeners, names))
+}
+
+fn unix(path: &Path) -> anyhow::Result<Listener> {
+    Listener::unix(path).with_context(|| format!("cannot listen at unix:{}", path.display()))
+}
+
+/// Tells that clients can connect, in one line on stdout.
+fn announce(
+    as_json: bool,
+    url: Option<&str>,
+    socket: Option<&Path>,
+    token_file: Option<&Path>,
+    pty: bool,
+) -> anyhow::Result<()> {
+    let line = if as_json {
+        json!({
+            "url": url,
+            "socket": socket,
+            "tokenFile": token_file,
+            "pid": std::process::id(),
+            "pty": pty,
+        })
+        .to_string()
+    } else {
+        let place = url.map_or_else(
+            || socket.map_or_else(String::new, |path| format!("unix:{}", path.display())),
+            str::to_owned,
+        );
+        let token = token_file.map_or_else(String::new, |path| {
+            format!(" (token in {})", path.display())
+        });
+        format!("shellward listening on {place}{token}")
+    };
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}")
+        .and_then(|()| out.flush())
+        .context("cannot write to stdout")
+}

@@ -1,0 +1,162 @@
+//! Frames over a worker's socket, and the handshake that opens it.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use interprocess::local_socket::GenericFilePath;
+use interprocess::local_socket::tokio::{Stream, prelude::*};
+use shellward_protocol::message::{Limit, Size, Start};
+use shellward_protocol::{
+    AttachToken, FrameDecoder, FromWorker, Hello, OLDEST_WIRE_VERSION, Role, ToWorker,
+    WIRE_VERSION, WireError,
+};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use shellward_protocol::limits::OUTPUT_CHUNK_MAX;
+
+/// The first read, and every read after one that did not fill its buffer: an idle terminal should
+/// not hold more.
+const SMALL_READ: usize = 8 << 10;
+/// A read during a flood: a whole output frame and the start of the next.
+const LARGE_READ: usize = OUTPUT_CHUNK_MAX + (16 << 10);
+
+/// Why a link ended.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LinkError {
+    #[error("the link broke")]
+    Io(#[from] io::Error),
+    #[error("it sent something malformed ({0})")]
+    Wire(#[from] WireError),
+    #[error("it broke the contract: {0}")]
+    Contract(&'static str),
+}
+
+/// The receiving half of a link.
+#[derive(Debug)]
+pub(super) struct Receiver {
+    stream: Arc<Stream>,
+    decoder: FrameDecoder,
+    wanted: usize,
+}
+
+/// The sending half of a link.
+#[derive(Debug)]
+pub(super) struct Sender(Arc<Stream>);
+
+impl Sender {
+    pub async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        (&*self.0).write_all(bytes).await
+    }
+}
+
+/// Connects to a worker, makes sure that it is the process we started, and shakes hands.
+pub(super) async fn attach(
+    socket: &Path,
+    pid: u32,
+    token: &AttachToken,
+    epoch: u64,
+) -> Result<(Receiver, Sender), LinkError> {
+    let name = socket.to_fs_name::<GenericFilePath>()?;
+    let stream = Stream::connect(name).await?;
+    let peer = stream.peer_creds()?;
+    let expected = i32::try_from(pid).unwrap_or(-1);
+    if peer.pid() != Some(expected) || peer.euid() != Some(nix::unistd::geteuid().as_raw()) {
+        return Err(LinkError::Contract("somebody else listens at its socket"));
+    }
+    let stream = Arc::new(stream);
+    let mut sender = Sender(Arc::clone(&stream));
+    let mut receiver = Receiver {
+        stream,
+        decoder: FrameDecoder::new(),
+        wanted: SMALL_READ,
+    };
+    let mut hello = Vec::new();
+    Hello {
+        oldest: OLDEST_WIRE_VERSION,
+        newest: WIRE_VERSION,
+        role: Role::Supervisor,
+        pid: std::process::id(),
+        epoch,
+        token: token.clone(),
+    }
+    .encode(&mut hello)?;
+    sender.send(&hello).await?;
+    let answer = receiver
+        .next_with(|header, payload| Hello::decode(header, payload))
+        .await?;
+    match answer {
+        None => Err(LinkError::Contract("it refused to attach")),
+        Some(answer) if answer.role != Role::Worker => Err(LinkError::Contract("it is no worker")),
+        Some(_) => Ok((receiver, sender)),
+    }
+}
+
+impl Receiver {
+    /// The next frame, read by `decode`; `None` at the end.
+    async fn next_with<T>(
+        &mut self,
+        decode: impl FnOnce(shellward_protocol::Header, &[u8]) -> Result<T, WireError>,
+    ) -> Result<Option<T>, LinkError> {
+        if !self.fill().await? {
+            return Ok(None);
+        }
+        match self.decoder.next_frame()? {
+            Some((header, payload)) => Ok(Some(decode(header, payload)?)),
+            None => Ok(None),
+        }
+    }
+
+    /// Waits until a whole frame is there; false at the end. Cancel safe: a read that is not
+    /// finished has taken nothing.
+    pub async fn fill(&mut self) -> Result<bool, LinkError> {
+        loop {
+            if self.decoder.has_frame()? {
+                return Ok(true);
+            }
+            let space = self.decoder.space(self.wanted);
+            let room = space.len();
+            let got = (&*self.stream).read(space).await?;
+            if got == 0 {
+                return Ok(false);
+            }
+            self.decoder.filled(got);
+            self.wanted = if got == room { LARGE_READ } else { SMALL_READ };
+        }
+    }
+
+    /// The message that [`Self::fill`] waited for.
+    pub fn take(&mut self) -> Result<Option<FromWorker<'_>>, LinkError> {
+        match self.decoder.next_frame()? {
+            Some((header, payload)) => Ok(Some(FromWorker::decode(header, payload)?)),
+            None => Ok(None),
+        }
+    }
+}
+
+/// The frame that starts a shell.
+pub(super) fn start_frame(
+    shell: &Path,
+    cwd: &Path,
+    size: Size,
+    limits: Vec<Limit>,
+    umask: u32,
+) -> Result<Vec<u8>, WireError> {
+    use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+    let host_env = std::env::vars_os()
+        .map(|(name, value)| (name.into_vec().into(), value.into_vec().into()))
+        .collect();
+    let mut frame = Vec::new();
+    ToWorker::Start(Box::new(Start {
+        shell: shellward_protocol::Data::borrowed(shell.as_os_str().as_bytes()),
+        command: shellward_protocol::message::Command::Shell,
+        cwd: shellward_protocol::Data::borrowed(cwd.as_os_str().as_bytes()),
+        host_env,
+        caller_env: Vec::new(),
+        size,
+        umask,
+        limits,
+    }))
+    .encode(&mut frame)?;
+    Ok(frame)
+}

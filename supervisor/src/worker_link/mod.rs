@@ -1,0 +1,11 @@
+//! One terminal's worker, from fork to its last word: its process, its socket, what goes over it.
+
+mod frames;
+mod orphans;
+mod process;
+mod queue;
+mod task;
+
+pub use process::{Control, Workers};
+pub use queue::LinkQueue;
+pub(crate) use task::run;

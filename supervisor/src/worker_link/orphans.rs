@@ -1,0 +1,73 @@
+//! What a dead worker leaves behind.
+//!
+//! A worker ends its terminal's processes itself. One that was killed cannot; the supervisor is a
+//! child subreaper (prctl(2)), so whatever the shell had started becomes our child and is ended
+//! here. Only children of ours are signalled, and before they are waited for, so a number cannot
+//! have been given to somebody else (field case S-06).
+
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
+
+use super::process::Workers;
+
+/// Rounds of looking; each round ends one generation of processes, and the kernel takes a moment.
+const ROUNDS: u32 = 200;
+const ROUND_TIME: Duration = Duration::from_millis(10);
+
+/// Ends and reaps every child of this process that is not a known worker.
+pub(super) async fn sweep(workers: &Workers) {
+    for _ in 0..ROUNDS {
+        let left = workers.with_pids(|is_worker| {
+            let orphans: Vec<Pid> = children()
+                .into_iter()
+                .filter(|pid| !is_worker(pid.as_raw().unsigned_abs()))
+                .collect();
+            for pid in &orphans {
+                match kill(*pid, Signal::SIGKILL) {
+                    Ok(()) | Err(Errno::ESRCH) => {}
+                    Err(error) => {
+                        tracing::warn!(%pid, %error, "a leftover process cannot be ended")
+                    }
+                }
+                // WNOHANG: the next round reaps what is not dead yet.
+                if let Err(error) = waitpid(*pid, Some(WaitPidFlag::WNOHANG)) {
+                    tracing::debug!(%pid, %error, "a leftover process was reaped by somebody else");
+                }
+            }
+            orphans.len()
+        });
+        if left == 0 {
+            return;
+        }
+        tokio::time::sleep(ROUND_TIME).await;
+    }
+    tracing::warn!("processes of a dead worker are still there");
+}
+
+/// The processes whose parent is this process, from /proc.
+fn children() -> Vec<Pid> {
+    let me = std::process::id();
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
+        .filter(|pid| parent(*pid) == Some(me))
+        .map(Pid::from_raw)
+        .collect()
+}
+
+/// Field 4 of /proc/PID/stat; the name in field 2 may hold spaces and parentheses.
+fn parent(pid: i32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?
+        .1
+        .split_whitespace()
+        .nth(1)?
+        .parse()
+        .ok()
+}

@@ -1,0 +1,205 @@
+//! Worker processes: starting them, knowing them, noticing that one was stopped.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::Pid;
+use shellward_protocol::{AttachToken, Boot, Data};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::process::{Child, ChildStderr, Command};
+use tokio::sync::Notify;
+
+use crate::core::TerminalKey;
+use crate::limits::WORKER_LOG_LINE_BYTES;
+
+/// How the rest of the host reaches a worker process without owning it.
+///
+/// Signals are sent by the owner of the [`Child`] alone, which knows whether the number is still
+/// its child's (field case S-06).
+#[derive(Debug)]
+pub struct Control {
+    /// Process id.
+    pub pid: u32,
+    /// Wakes the owner to kill the worker.
+    pub kill: Notify,
+    /// The signal that stopped it, or 0.
+    stopped_by: AtomicI32,
+}
+
+impl Control {
+    /// The signal that stopped the worker for good, if one did.
+    #[must_use]
+    pub fn stopped_by(&self) -> Option<i32> {
+        match self.stopped_by.load(Ordering::Relaxed) {
+            0 => None,
+            signal => Some(signal),
+        }
+    }
+
+    /// Whether it is stopped at this moment (proc_pid_stat(5), state `T`).
+    fn is_stopped(&self) -> bool {
+        std::fs::read_to_string(format!("/proc/{}/stat", self.pid))
+            .ok()
+            .and_then(|stat| Some(stat.rsplit_once(')')?.1.trim_start().starts_with('T')))
+            .unwrap_or(false)
+    }
+}
+
+/// All worker processes, and the lock under which they are made.
+#[derive(Debug, Default)]
+pub struct Workers {
+    known: Mutex<HashMap<TerminalKey, Arc<Control>>>,
+}
+
+impl Workers {
+    fn lock(&self) -> MutexGuard<'_, HashMap<TerminalKey, Arc<Control>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs `look` on the process ids of all workers, while none is being made: a child of ours
+    /// that is not among them is an orphan of a dead worker.
+    pub(super) fn with_pids<T>(&self, look: impl FnOnce(&dyn Fn(u32) -> bool) -> T) -> T {
+        let known = self.lock();
+        look(&|pid| known.values().any(|control| control.pid == pid))
+    }
+
+    /// Forgets a worker whose process was waited for.
+    pub(super) fn forget(&self, key: TerminalKey) {
+        self.lock().remove(&key);
+    }
+
+    /// Has a worker killed, if it is still there.
+    pub fn kill(&self, key: TerminalKey) {
+        if let Some(control) = self.lock().get(&key) {
+            control.kill.notify_one();
+        }
+    }
+
+    /// Workers that were stopped (SIGSTOP) since the last call. Called for every SIGCHLD.
+    #[must_use]
+    pub fn newly_stopped(&self) -> Vec<(Arc<Control>, i32)> {
+        let known: Vec<Arc<Control>> = self.lock().values().cloned().collect();
+        known
+            .into_iter()
+            .filter_map(|control| {
+                let pid = Pid::from_raw(i32::try_from(control.pid).ok()?);
+                let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG;
+                match waitid(Id::Pid(pid), flags) {
+                    Ok(WaitStatus::Stopped(_, signal)) => Some((control, signal as i32)),
+                    _ => None,
+                }
+            })
+            .collect()
+    }
+
+    /// Has a worker killed that is still stopped, noting the signal as the cause.
+    pub fn end_if_stopped(control: &Control, signal: i32) {
+        if control.is_stopped() {
+            control.stopped_by.store(signal, Ordering::Relaxed);
+            control.kill.notify_one();
+        }
+    }
+}
+
+/// A worker process of ours that has not been waited for.
+#[derive(Debug)]
+pub(super) struct Worker {
+    pub child: Child,
+    pub control: Arc<Control>,
+    pub socket: PathBuf,
+    pub token: AttachToken,
+}
+
+impl Worker {
+    /// Forks and executes a worker. Its environment is empty and its command line one word, so
+    /// that neither can hold a secret.
+    pub fn spawn(
+        workers: &Workers,
+        key: TerminalKey,
+        id: &str,
+        binary: &Path,
+        sockets: &Path,
+    ) -> io::Result<Self> {
+        let mut secret = [0; AttachToken::LEN];
+        getrandom::fill(&mut secret).map_err(io::Error::other)?;
+        let mut known = workers.lock();
+        let mut child = Command::new(binary)
+            .arg("run")
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let control = Arc::new(Control {
+            pid: child.id().unwrap_or_default(),
+            kill: Notify::new(),
+            stopped_by: AtomicI32::new(0),
+        });
+        known.insert(key, Arc::clone(&control));
+        drop(known);
+        if let Some(stderr) = child.stderr.take() {
+            tokio::spawn(log_lines(id.to_owned(), stderr));
+        }
+        Ok(Self {
+            child,
+            control,
+            socket: sockets.join(format!("{id}.sock")),
+            token: AttachToken::new(secret),
+        })
+    }
+
+    /// Tells the worker where to listen and waits until it does.
+    pub async fn boot(&mut self) -> io::Result<()> {
+        let mut frame = Vec::new();
+        Boot {
+            socket: Data::borrowed(std::os::unix::ffi::OsStrExt::as_bytes(
+                self.socket.as_os_str(),
+            )),
+            token: self.token.clone(),
+            supervisor_uid: nix::unistd::geteuid().as_raw(),
+        }
+        .encode(&mut frame)
+        .map_err(io::Error::other)?;
+        // Dropping the pipe is the end of file that the worker waits for.
+        if let Some(mut pipe) = self.child.stdin.take() {
+            pipe.write_all(&frame).await?;
+        }
+        let mut line = String::new();
+        if let Some(pipe) = self.child.stdout.take() {
+            BufReader::new(pipe.take(1024)).read_line(&mut line).await?;
+        }
+        match line.trim_end() {
+            "ready" => Ok(()),
+            "" => Err(io::Error::other("it ended before it listened")),
+            other => Err(io::Error::other(other.to_owned())),
+        }
+    }
+}
+
+/// Passes a worker's log lines on, each bounded and without control characters.
+async fn log_lines(id: String, stderr: ChildStderr) {
+    let mut reader = BufReader::with_capacity(WORKER_LOG_LINE_BYTES, stderr);
+    loop {
+        let (used, line) = match reader.fill_buf().await {
+            Ok([]) | Err(_) => return,
+            Ok(bytes) => {
+                let end = bytes.iter().position(|byte| *byte == b'\n');
+                let line = String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]);
+                (
+                    end.map_or(bytes.len(), |at| at + 1),
+                    line.escape_debug().to_string(),
+                )
+            }
+        };
+        if !line.is_empty() {
+            tracing::warn!(terminal = %id, "worker: {line}");
+        }
+        reader.consume(used);
+    }
+}

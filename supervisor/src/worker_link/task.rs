@@ -1,0 +1,398 @@
+//! The task that looks after one terminal's worker, from its start to its end.
+
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::Duration;
+
+use shellward_protocol::FromWorker;
+use shellward_protocol::limits::OUTPUT_WINDOW;
+use shellward_protocol::message::{Output, StartFailure};
+use tokio::time::timeout;
+
+use super::frames::{LinkError, Receiver, Sender, attach, start_frame};
+use super::orphans;
+use super::process::Worker;
+use crate::ahp::envelope::OutputEnvelope;
+use crate::core::{Gone, Pace, Running, StartPlan, TerminalKey};
+use crate::host::Host;
+use crate::limits::START_TIME;
+use crate::signals;
+
+/// How long a worker may take to leave after its link has ended, before it is killed.
+const LEAVE_TIME: Duration = Duration::from_secs(2);
+/// Output is acknowledged in strides, so that keystrokes cost no frames of their own.
+const ACK_STRIDE: u64 = OUTPUT_WINDOW / 8;
+
+/// Starts a terminal and stays with it to the end.
+pub(crate) async fn run(host: Arc<Host>, plan: StartPlan) {
+    let permit = host.start_slots.acquire().await;
+    let key = plan.key;
+    let worker = Worker::spawn(
+        &host.workers,
+        key,
+        &plan.id,
+        &host.worker_binary,
+        &host.worker_sockets,
+    );
+    let mut worker = match worker {
+        Ok(worker) => worker,
+        Err(error) => {
+            tracing::warn!(terminal = %plan.id, %error, "a worker process cannot be started");
+            let reason = format!(
+                "a worker process cannot be started: {error}; try again when the machine has room"
+            );
+            host.with_core(|core, now, effects| core.start_failed(key, &reason, now, effects));
+            return;
+        }
+    };
+    let pid = worker.control.pid;
+    host.with_core(|core, _, _| core.worker_exists(key, pid));
+    let control = Arc::clone(&worker.control);
+    let started = tokio::select! {
+        started = timeout(START_TIME, start(&host, &plan, &mut worker)) => {
+            started.unwrap_or_else(|_| Err(format!("it took longer than {} s", START_TIME.as_secs())))
+        }
+        () = control.kill.notified() => Err("it was stopped".to_owned()),
+    };
+    drop(permit);
+    let end = match started {
+        Err(reason) => {
+            tracing::warn!(terminal = %plan.id, %reason, "a terminal could not be started");
+            leave(&host, key, &mut worker, Duration::ZERO).await;
+            host.with_core(|core, now, effects| {
+                core.start_failed(
+                    key,
+                    &format!("the terminal could not be started: {reason}"),
+                    now,
+                    effects,
+                );
+            });
+            return;
+        }
+        Ok((receiver, sender, shell_pid)) => {
+            tracing::info!(terminal = %plan.id, worker = pid, shell = shell_pid, "a terminal runs");
+            let running =
+                host.with_core(|core, now, effects| core.started(key, shell_pid, now, effects));
+            match running {
+                Some(running) => look_after(&host, key, &worker, receiver, sender, running).await,
+                None => Ok(()),
+            }
+        }
+    };
+    let violation = match end {
+        Ok(()) | Err(LinkError::Io(_)) => None,
+        Err(error) => {
+            tracing::warn!(terminal = %plan.id, %error, "a worker is ended");
+            Some(error)
+        }
+    };
+    let patience = if violation.is_some() {
+        Duration::ZERO
+    } else {
+        LEAVE_TIME
+    };
+    let status = leave(&host, key, &mut worker, patience).await;
+    let gone = how_it_ended(status, control.stopped_by(), violation.is_some());
+    tracing::info!(terminal = %plan.id, worker = pid, how = gone.as_ref().map_or("in order", |gone| &gone.words), "a worker has ended");
+    host.with_core(|core, now, effects| core.worker_gone(key, gone.as_ref(), now, effects));
+}
+
+/// Everything from the first byte on the worker's pipe to the shell's process id.
+async fn start(
+    host: &Host,
+    plan: &StartPlan,
+    worker: &mut Worker,
+) -> Result<(Receiver, Sender, u32), String> {
+    worker
+        .boot()
+        .await
+        .map_err(|error| format!("the worker does not listen: {error}"))?;
+    let (mut receiver, mut sender) = attach(
+        &worker.socket,
+        worker.control.pid,
+        &worker.token,
+        host.epoch,
+    )
+    .await
+    .map_err(|error| format!("the worker cannot be attached: {error}"))?;
+    // The size as it is now: a resize that came while the terminal was starting counts.
+    let size = host
+        .with_core(|core, _, _| core.size_of(plan.key))
+        .ok_or("the terminal is gone")?;
+    let frame = start_frame(
+        &plan.shell,
+        &plan.cwd,
+        size,
+        host.shell_limits.clone(),
+        host.shell_umask,
+    )
+    .map_err(|error| format!("the environment cannot be passed on: {error}"))?;
+    sender
+        .send(&frame)
+        .await
+        .map_err(|error| error.to_string())?;
+    match receiver.fill().await {
+        Ok(true) => {}
+        Ok(false) => return Err("the worker ended before the shell ran".to_owned()),
+        Err(error) => return Err(error.to_string()),
+    }
+    match receiver.take() {
+        Ok(Some(FromWorker::Started(started))) => {
+            let shell_pid = started.shell_pid;
+            Ok((receiver, sender, shell_pid))
+        }
+        Ok(Some(FromWorker::StartFailed(failed))) => Err(match failed.failure {
+            StartFailure::NoPty => format!(
+                "no pty can be opened: {}; dispose terminals or raise kernel.pty.max",
+                failed.reason
+            ),
+            StartFailure::NoProcess => format!(
+                "no process can be started: {}; try again when the machine has room",
+                failed.reason
+            ),
+            StartFailure::Refused | StartFailure::Other => failed.reason,
+        }),
+        Ok(_) => Err("the worker broke the contract".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Passes messages both ways until the link ends.
+async fn look_after(
+    host: &Host,
+    key: TerminalKey,
+    worker: &Worker,
+    mut receiver: Receiver,
+    mut sender: Sender,
+    running: Running,
+) -> Result<(), LinkError> {
+    let link = Arc::clone(&running.link);
+    let writer = tokio::spawn(async move {
+        let mut frames = Vec::new();
+        while let Ok(true) = link.next(&mut frames).await {
+            // A broken link is noticed by the reader, which knows what to do.
+            if sender.send(&frames).await.is_err() {
+                break;
+            }
+            frames.clear();
+            frames.shrink_to(16 << 10);
+        }
+    });
+    let mut seen = Seen::default();
+    let result = loop {
+        let filled = tokio::select! {
+            filled = receiver.fill() => filled,
+            () = worker.control.kill.notified() => {
+                break Err(KILLED);
+            }
+        };
+        match filled {
+            Ok(true) => {}
+            Ok(false) => break Ok(()),
+            Err(error) => break Err(error),
+        }
+        let handled = receiver
+            .take()
+            .and_then(|message| handle(host, key, &running, &mut seen, message));
+        match handled {
+            Err(error) => break Err(error),
+            Ok(Pace::Go) => {}
+            Ok(Pace::Pause) => {
+                if let Err(error) = wait_for_readers(host, key, worker, &running).await {
+                    break Err(error);
+                }
+            }
+        }
+    };
+    running.link.close();
+    writer.abort();
+    result
+}
+
+const KILLED: LinkError = LinkError::Contract("it did not end when it was told to");
+
+/// Waits until one of the terminal's readers has caught up: the fastest paces the shell.
+async fn wait_for_readers(
+    host: &Host,
+    key: TerminalKey,
+    worker: &Worker,
+    running: &Running,
+) -> Result<(), LinkError> {
+    while host.with_core(|core, _, _| core.pace(key)) == Pace::Pause {
+        tokio::select! {
+            () = running.shared.resume.notified() => {}
+            () = worker.control.kill.notified() => return Err(KILLED),
+        }
+    }
+    Ok(())
+}
+
+/// What a worker has told so far.
+#[derive(Debug, Default)]
+struct Seen {
+    offset: u64,
+    acknowledged: u64,
+    exited: bool,
+}
+
+fn handle(
+    host: &Host,
+    key: TerminalKey,
+    running: &Running,
+    seen: &mut Seen,
+    message: Option<FromWorker<'_>>,
+) -> Result<Pace, LinkError> {
+    match message {
+        None => Ok(Pace::Go),
+        Some(FromWorker::Output(output)) => take_output(host, key, running, seen, &output),
+        Some(FromWorker::InputTaken(taken)) => {
+            running
+                .link
+                .taken(taken.total)
+                .map_err(LinkError::Contract)?;
+            Ok(Pace::Go)
+        }
+        Some(FromWorker::Exited(_)) if seen.exited => {
+            Err(LinkError::Contract("it announced two exits"))
+        }
+        Some(FromWorker::Exited(exited)) => {
+            seen.exited = true;
+            host.with_core(|core, now, effects| core.exited(key, exited.status, now, effects));
+            Ok(Pace::Go)
+        }
+        Some(FromWorker::Started(_) | FromWorker::StartFailed(_)) => {
+            Err(LinkError::Contract("it announced two starts"))
+        }
+    }
+}
+
+/// The output path: checked and serialised outside the core's lock, numbered and shared inside.
+fn take_output(
+    host: &Host,
+    key: TerminalKey,
+    running: &Running,
+    seen: &mut Seen,
+    output: &Output<'_>,
+) -> Result<Pace, LinkError> {
+    if output.offset != seen.offset {
+        return Err(LinkError::Contract("its output has a hole"));
+    }
+    let text = std::str::from_utf8(output.data.as_slice())
+        .map_err(|_| LinkError::Contract("its output is not UTF-8"))?;
+    if text.is_empty() {
+        return Err(LinkError::Contract("it sent empty output"));
+    }
+    seen.offset += text.len() as u64;
+    let rendered = running
+        .shared
+        .is_recorded()
+        .then(|| OutputEnvelope::new(&running.shared.channel_json, text));
+    let pace = host.with_core(|core, now, _| core.output(key, text, &output.cuts, rendered, now));
+    if seen.offset - seen.acknowledged >= ACK_STRIDE {
+        seen.acknowledged = seen.offset;
+        running.link.ack(seen.offset);
+    }
+    Ok(pace)
+}
+
+/// Waits for the worker's end, killing it if it takes longer than `patience`, and for the end of
+/// whatever it left behind.
+async fn leave(
+    host: &Host,
+    key: TerminalKey,
+    worker: &mut Worker,
+    patience: Duration,
+) -> Option<ExitStatus> {
+    let status = match timeout(patience, worker.child.wait()).await {
+        Ok(status) => status,
+        Err(_) => {
+            if let Err(error) = worker.child.start_kill() {
+                tracing::debug!(%error, "the worker has ended meanwhile");
+            }
+            worker.child.wait().await
+        }
+    };
+    host.workers.forget(key);
+    let status = status.ok();
+    if !status.is_some_and(|status| status.success()) {
+        orphans::sweep(&host.workers).await;
+        remove_socket(&worker.socket);
+    }
+    status
+}
+
+/// A worker removes its own socket; one that was killed could not.
+fn remove_socket(path: &std::path::Path) {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            tracing::warn!(%error, "the socket of a dead worker cannot be removed");
+        }
+        _ => {}
+    }
+}
+
+/// The end of a worker in words; `None` if it left as it should.
+fn how_it_ended(
+    status: Option<ExitStatus>,
+    stopped_by: Option<i32>,
+    violation: bool,
+) -> Option<Gone> {
+    use std::os::unix::process::ExitStatusExt as _;
+    if let Some(signal) = stopped_by.map(signals::name) {
+        return Some(Gone {
+            words: format!("was stopped by {signal}, did not go on, and was ended"),
+            signal: Some(signal),
+        });
+    }
+    if violation {
+        return Some(Gone {
+            words: "broke the contract and was ended".to_owned(),
+            signal: Some("SIGKILL"),
+        });
+    }
+    match status {
+        Some(status) if status.success() => None,
+        Some(status) => Some(match (status.signal(), status.code()) {
+            (Some(signal), _) => Gone {
+                words: format!("was killed by {}", signals::name(signal)),
+                signal: Some(signals::name(signal)),
+            },
+            (None, code) => Gone {
+                words: format!("failed with exit code {}", code.unwrap_or(-1)),
+                signal: None,
+            },
+        }),
+        None => Some(Gone {
+            words: "was lost".to_owned(),
+            signal: None,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt as _;
+
+    #[test]
+    fn the_end_of_a_worker_has_words() {
+        let raw = |status| Some(ExitStatus::from_raw(status));
+        assert_eq!(how_it_ended(raw(0), None, false), None);
+        assert_eq!(
+            how_it_ended(raw(9), None, false).unwrap().signal,
+            Some("SIGKILL")
+        );
+        assert_eq!(
+            how_it_ended(raw(11), None, false).unwrap().words,
+            "was killed by SIGSEGV"
+        );
+        assert_eq!(
+            how_it_ended(raw(0x0100), None, false).unwrap().words,
+            "failed with exit code 1"
+        );
+        assert_eq!(
+            how_it_ended(raw(9), Some(19), false).unwrap().signal,
+            Some("SIGSTOP")
+        );
+    }
+}
