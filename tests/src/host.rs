@@ -25,10 +25,10 @@ pub fn binaries() -> PathBuf {
         return PathBuf::from(folder);
     }
     let executable = std::env::current_exe().expect("own path");
-    // target/debug/deps/test-xyz, or target/debug/bench
-    for folder in executable.ancestors().skip(1) {
-        for candidate in ["dist", "debug", "release", "."] {
-            let candidate = folder.join(candidate);
+    // target/debug/deps/test-xyz, or target/release/bench
+    for name in ["dist", "debug", "release"] {
+        for folder in executable.ancestors().skip(1) {
+            let candidate = folder.join(name);
             if candidate.join("shellward").is_file() && candidate.join("shellward-worker").is_file()
             {
                 return candidate;

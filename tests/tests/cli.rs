@@ -189,10 +189,6 @@ async fn send_understands_its_escapes() {
     terminal
         .wait_text(" 61 0d 0a 09 1b 41 7f 00 5c c3 a9 7a")
         .await;
-    for bad in ["\\x4", "\\q", "\\"] {
-        let words = fails(&host.cli(&["send", "t", bad]), 2);
-        assert!(!words.is_empty());
-    }
     host.stop();
 }
 

@@ -1,0 +1,525 @@
+//! Shellward beside a bare pty, in the same run: throughput, echo, start.
+//!
+//! `bench [--mib N] [--rounds N] [--keys N] [--starts N] [--json]`; the binaries are those of
+//! `SHELLWARD_BIN_DIR`, else of `target/dist`. Every number is the median of its rounds, and the
+//! two sides take turns.
+
+#![forbid(unsafe_code)]
+
+use std::fs::File;
+use std::io::{BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use futures_util::{SinkExt, StreamExt};
+use portable_pty::{CommandBuilder, PtySize, native_pty_system};
+use serde_json::{Value, json};
+use shellward_tests::{Host, ROOT, unique};
+use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
+
+struct Options {
+    mib: usize,
+    rounds: usize,
+    keys: usize,
+    starts: usize,
+    json: bool,
+}
+
+fn options() -> Result<Options> {
+    let mut options = Options {
+        mib: 64,
+        rounds: 5,
+        keys: 2000,
+        starts: 30,
+        json: false,
+    };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        let mut number = || -> Result<usize> {
+            let word = words.next().context("a number is missing")?;
+            Ok(word.parse::<usize>()?.max(1))
+        };
+        match word.as_str() {
+            "--mib" => options.mib = number()?,
+            "--rounds" => options.rounds = number()?,
+            "--keys" => options.keys = number()?,
+            "--starts" => options.starts = number()?,
+            "--json" => options.json = true,
+            other => bail!("unknown option {other}; see the head of bench.rs"),
+        }
+    }
+    Ok(options)
+}
+
+/// Lines as a compiler prints them.
+fn write_build_log(path: &Path, bytes: usize) -> Result<()> {
+    let mut out = BufWriter::new(File::create(path)?);
+    let mut written = 0;
+    let mut n = 0_u32;
+    while written < bytes {
+        n = n.wrapping_add(1);
+        let line = match n % 4 {
+            0 => format!(
+                "   Compiling some-crate-{} v{}.{}.{}\n",
+                n % 397,
+                n % 3,
+                n % 17,
+                n % 9
+            ),
+            1 => format!(
+                "cc -O2 -fPIC -Iinclude -Ibuild/gen -c src/module{}/file{}.c -o build/obj/file{}.o\n",
+                n % 31,
+                n,
+                n
+            ),
+            2 => format!(
+                "src/module{}/file{n}.c:{}:{}: warning: unused variable 'tmp{n}' [-Wunused-variable]\n",
+                n % 31,
+                n % 2000,
+                n % 80
+            ),
+            _ => format!("[{:3}%] Building object {n}\n", n % 100),
+        };
+        out.write_all(line.as_bytes())?;
+        written += line.len();
+    }
+    Ok(out.flush()?)
+}
+
+/// Colour, wide characters, emoji.
+fn write_colours(path: &Path, bytes: usize) -> Result<()> {
+    let mut out = BufWriter::new(File::create(path)?);
+    let mut written = 0;
+    let mut n = 0_u32;
+    while written < bytes {
+        n = n.wrapping_add(1);
+        let line = format!(
+            "\x1b[1;3{}m{n:>7}\x1b[0m \x1b[38;2;{};{};{}m漢字かな交じり文\x1b[39m ── 🙂🚀👩‍💻 ünïcödé \x1b[4mend\x1b[24m\n",
+            n % 8,
+            n % 256,
+            (n / 3) % 256,
+            (n / 7) % 256,
+        );
+        out.write_all(line.as_bytes())?;
+        written += line.len();
+    }
+    Ok(out.flush()?)
+}
+
+/// A shell on a pty, read by a plain loop in this process.
+struct Bare {
+    reader: Box<dyn Read + Send>,
+    writer: Box<dyn Write + Send>,
+    child: Box<dyn portable_pty::Child + Send + Sync>,
+    _master: Box<dyn portable_pty::MasterPty + Send>,
+}
+
+impl Bare {
+    fn start() -> Result<Self> {
+        let pair = native_pty_system().openpty(PtySize {
+            rows: 24,
+            cols: 80,
+            pixel_width: 0,
+            pixel_height: 0,
+        })?;
+        let mut command = CommandBuilder::new("/bin/dash");
+        command.env("PS1", "$ ");
+        let child = pair.slave.spawn_command(command)?;
+        drop(pair.slave);
+        Ok(Self {
+            reader: pair.master.try_clone_reader()?,
+            writer: pair.master.take_writer()?,
+            child,
+            _master: pair.master,
+        })
+    }
+
+    /// Reads until `needle`; what was read after and with it.
+    fn read_until(&mut self, needle: &str) -> Result<()> {
+        let mut buffer = [0; 4096];
+        let mut text = Vec::new();
+        loop {
+            let count = self.reader.read(&mut buffer)?;
+            ensure!(count > 0, "the shell ended");
+            text.extend_from_slice(&buffer[..count]);
+            if text
+                .windows(needle.len())
+                .any(|window| window == needle.as_bytes())
+            {
+                return Ok(());
+            }
+        }
+    }
+
+    fn end(mut self) -> Result<()> {
+        drop(self.reader);
+        drop(self.writer);
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+}
+
+/// Time from Enter to the end of the shell, all output read.
+fn bare_throughput(file: &Path) -> Result<Duration> {
+    let mut bare = Bare::start()?;
+    bare.read_until("$ ")?;
+    writeln!(bare.writer, "stty -echo; echo rea''dy")?;
+    bare.read_until("ready\r\n")?;
+    let start = Instant::now();
+    writeln!(bare.writer, "cat {}; exit", file.display())?;
+    let mut buffer = vec![0; 64 << 10];
+    let mut total = 0_u64;
+    // The end of a pty is an error or nothing, depending on who looks.
+    while let Ok(count) = bare.reader.read(&mut buffer) {
+        if count == 0 {
+            break;
+        }
+        total += count as u64;
+    }
+    let took = start.elapsed();
+    bare.child.wait()?;
+    ensure!(total >= file.metadata()?.len(), "output is missing");
+    Ok(took)
+}
+
+fn bare_echo(keys: usize) -> Result<Vec<Duration>> {
+    let mut bare = Bare::start()?;
+    bare.read_until("$ ")?;
+    writeln!(bare.writer, "stty raw -echo; printf rea''dy; cat")?;
+    bare.read_until("ready")?;
+    let mut times = Vec::with_capacity(keys);
+    let mut buffer = [0; 64];
+    for _ in 0..keys {
+        let start = Instant::now();
+        bare.writer.write_all(b"k")?;
+        ensure!(bare.reader.read(&mut buffer)? == 1, "more than one byte");
+        times.push(start.elapsed());
+    }
+    bare.end()?;
+    Ok(times)
+}
+
+fn bare_start() -> Result<Duration> {
+    let start = Instant::now();
+    let mut bare = Bare::start()?;
+    let mut buffer = [0; 64];
+    ensure!(bare.reader.read(&mut buffer)? > 0, "no output");
+    let took = start.elapsed();
+    bare.end()?;
+    Ok(took)
+}
+
+/// As little client as there can be: what is measured is the host.
+struct Client {
+    socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
+    next: u64,
+    id: String,
+}
+
+impl Client {
+    async fn open(host: &Host) -> Result<Self> {
+        let (socket, _) = tokio_tungstenite::connect_async(host.url_with_token()).await?;
+        let mut client = Self {
+            socket,
+            next: 1,
+            id: format!("bench-{}", unique()),
+        };
+        let id = client.id.clone();
+        client
+            .request(
+                "initialize",
+                json!({"channel": ROOT, "protocolVersions": ["1.0.0"], "clientId": id}),
+            )
+            .await?;
+        Ok(client)
+    }
+
+    async fn send(&mut self, value: Value) -> Result<()> {
+        Ok(self.socket.send(Message::text(value.to_string())).await?)
+    }
+
+    async fn next_text(&mut self) -> Result<String> {
+        loop {
+            match self.socket.next().await.context("the host closed")?? {
+                Message::Text(text) => return Ok(text.as_str().to_owned()),
+                Message::Close(frame) => bail!("the host closed: {frame:?}"),
+                _ => {}
+            }
+        }
+    }
+
+    async fn start(&mut self, method: &str, params: Value) -> Result<u64> {
+        let id = self.next;
+        self.next += 1;
+        self.send(json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
+            .await?;
+        Ok(id)
+    }
+
+    async fn request(&mut self, method: &str, params: Value) -> Result<Value> {
+        let id = self.start(method, params).await?;
+        loop {
+            let message: Value = serde_json::from_str(&self.next_text().await?)?;
+            if message["id"] == id && message.get("method").is_none() {
+                ensure!(message.get("error").is_none(), "{method}: {message}");
+                return Ok(message["result"].clone());
+            }
+        }
+    }
+
+    async fn terminal(&mut self) -> Result<String> {
+        let uri = format!("ahp-terminal:/{}", unique());
+        self.request("createTerminal", json!({"channel": uri}))
+            .await?;
+        self.request("subscribe", json!({"channel": uri})).await?;
+        Ok(uri)
+    }
+
+    async fn input(&mut self, uri: &str, text: &str) -> Result<()> {
+        self.send(json!({
+            "jsonrpc": "2.0", "method": "dispatchAction",
+            "params": {"channel": uri, "clientSeq": 1, "action": {"type": "terminal/input", "data": text}},
+        }))
+        .await
+    }
+
+    /// Receives until a `terminal/data` holds `needle`.
+    async fn until_data(&mut self, needle: &str) -> Result<()> {
+        loop {
+            let text = self.next_text().await?;
+            if text.contains("\"terminal/data\"") && text.contains(needle) {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn dispose(&mut self, uri: &str) -> Result<()> {
+        self.request("disposeTerminal", json!({"channel": uri}))
+            .await?;
+        Ok(())
+    }
+}
+
+async fn host_throughput(client: &mut Client, file: &Path) -> Result<Duration> {
+    let uri = client.terminal().await?;
+    client.input(&uri, "stty -echo; echo rea''dy\r").await?;
+    client.until_data("ready\\r\\n").await?;
+    let start = Instant::now();
+    client
+        .input(&uri, &format!("cat {}; exit\r", file.display()))
+        .await?;
+    let mut total = 0_u64;
+    loop {
+        match client.socket.next().await.context("the host closed")?? {
+            Message::Text(text) => {
+                total += text.len() as u64;
+                // Only short messages are looked into.
+                if text.len() < 1000 && text.contains("\"terminal/exited\"") {
+                    break;
+                }
+            }
+            Message::Close(frame) => bail!("the host closed: {frame:?}"),
+            _ => {}
+        }
+    }
+    let took = start.elapsed();
+    ensure!(total >= file.metadata()?.len(), "output is missing");
+    client.dispose(&uri).await?;
+    Ok(took)
+}
+
+async fn host_echo(client: &mut Client, keys: usize) -> Result<Vec<Duration>> {
+    let uri = client.terminal().await?;
+    client
+        .input(&uri, "stty raw -echo; printf rea''dy; cat\r")
+        .await?;
+    client.until_data("ready").await?;
+    let mut times = Vec::with_capacity(keys);
+    for _ in 0..keys {
+        let start = Instant::now();
+        client.input(&uri, "k").await?;
+        client.until_data("\"k\"").await?;
+        times.push(start.elapsed());
+    }
+    client.dispose(&uri).await?;
+    Ok(times)
+}
+
+async fn host_start(client: &mut Client) -> Result<Duration> {
+    let uri = format!("ahp-terminal:/{}", unique());
+    let start = Instant::now();
+    client
+        .start("createTerminal", json!({"channel": uri}))
+        .await?;
+    let subscribed = client.start("subscribe", json!({"channel": uri})).await?;
+    loop {
+        let message: Value = serde_json::from_str(&client.next_text().await?)?;
+        ensure!(message.get("error").is_none(), "{message}");
+        let in_snapshot = message["id"] == subscribed
+            && message["result"]["snapshot"]["state"]["content"]
+                .as_array()
+                .is_some_and(|parts| !parts.is_empty());
+        if in_snapshot || message["params"]["action"]["type"] == "terminal/data" {
+            break;
+        }
+    }
+    let took = start.elapsed();
+    client.dispose(&uri).await?;
+    Ok(took)
+}
+
+fn quantile(times: &[Duration], part: f64) -> f64 {
+    let mut sorted: Vec<f64> = times.iter().map(Duration::as_secs_f64).collect();
+    sorted.sort_by(f64::total_cmp);
+    let last = sorted.len().saturating_sub(1);
+    let at = (last as f64 * part).round();
+    sorted.get(at as usize).copied().unwrap_or(f64::NAN)
+}
+
+fn median(values: &[Duration]) -> f64 {
+    quantile(values, 0.5)
+}
+
+struct Row {
+    name: &'static str,
+    unit: &'static str,
+    host: f64,
+    bare: f64,
+    target: &'static str,
+}
+
+impl Row {
+    fn ratio(&self) -> f64 {
+        self.host / self.bare
+    }
+}
+
+async fn throughput(
+    name: &'static str,
+    target: &'static str,
+    client: &mut Client,
+    file: &Path,
+    rounds: usize,
+) -> Result<Row> {
+    let (mut host, mut bare) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let path = PathBuf::from(file);
+        bare.push(tokio::task::spawn_blocking(move || bare_throughput(&path)).await??);
+        host.push(host_throughput(client, file).await?);
+    }
+    let mib = file.metadata()?.len() as f64 / f64::from(1 << 20);
+    Ok(Row {
+        name,
+        unit: "MiB/s",
+        host: mib / median(&host),
+        bare: mib / median(&bare),
+        target,
+    })
+}
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() -> Result<()> {
+    let options = options()?;
+    let host = Host::builder().dash().start();
+    let log = host.folder().join("build.log");
+    let colours = host.folder().join("colours");
+    write_build_log(&log, options.mib << 20)?;
+    write_colours(&colours, options.mib << 20)?;
+    let mut client = Client::open(&host).await?;
+
+    let mut rows = vec![
+        throughput(
+            "output, build log",
+            ">= 0.75",
+            &mut client,
+            &log,
+            options.rounds,
+        )
+        .await?,
+        throughput(
+            "output, colour CJK emoji",
+            ">= 0.60",
+            &mut client,
+            &colours,
+            options.rounds,
+        )
+        .await?,
+    ];
+
+    let (mut p50, mut p99) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
+    for _ in 0..options.rounds {
+        let keys = options.keys;
+        let bare = tokio::task::spawn_blocking(move || bare_echo(keys)).await??;
+        let host = host_echo(&mut client, keys).await?;
+        p50.0.push(Duration::from_secs_f64(median(&host)));
+        p50.1.push(Duration::from_secs_f64(median(&bare)));
+        p99.0.push(Duration::from_secs_f64(quantile(&host, 0.99)));
+        p99.1.push(Duration::from_secs_f64(quantile(&bare, 0.99)));
+    }
+    let micros = |times: &[Duration]| median(times) * 1e6;
+    rows.push(Row {
+        name: "echo p50",
+        unit: "us",
+        host: micros(&p50.0),
+        bare: micros(&p50.1),
+        target: "<= 2.5",
+    });
+    rows.push(Row {
+        name: "echo p99",
+        unit: "us",
+        host: micros(&p99.0),
+        bare: micros(&p99.1),
+        target: "",
+    });
+
+    let (mut host_starts, mut bare_starts) = (Vec::new(), Vec::new());
+    for _ in 0..options.starts {
+        bare_starts.push(tokio::task::spawn_blocking(bare_start).await??);
+        host_starts.push(host_start(&mut client).await?);
+    }
+    rows.push(Row {
+        name: "create to first output",
+        unit: "us",
+        host: micros(&host_starts),
+        bare: micros(&bare_starts),
+        target: "<= 2",
+    });
+
+    drop(client);
+    host.stop();
+
+    if options.json {
+        let rows: Vec<Value> = rows
+            .iter()
+            .map(|row| {
+                json!({"name": row.name, "unit": row.unit, "host": row.host, "bare": row.bare,
+                    "ratio": row.ratio(), "target": row.target})
+            })
+            .collect();
+        println!(
+            "{}",
+            json!({"mib": options.mib, "rounds": options.rounds, "rows": rows})
+        );
+    } else {
+        println!(
+            "{:<26} {:>12} {:>12} {:>7}  {:<8} unit",
+            "", "shellward", "bare pty", "ratio", "target"
+        );
+        for row in &rows {
+            println!(
+                "{:<26} {:>12.1} {:>12.1} {:>7.2}  {:<8} {}",
+                row.name,
+                row.host,
+                row.bare,
+                row.ratio(),
+                row.target,
+                row.unit
+            );
+        }
+    }
+    Ok(())
+}
