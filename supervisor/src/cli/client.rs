@@ -140,6 +140,11 @@ impl Client {
         }
     }
 
+    /// Says goodbye; the result of the command stands whether or not the host hears it.
+    pub async fn close(mut self) {
+        drop(self.stream.close(None).await);
+    }
+
     /// Waits for the host to close the connection.
     pub async fn closed(&mut self) -> anyhow::Result<()> {
         let deadline = Instant::now() + ANSWER_TIME;

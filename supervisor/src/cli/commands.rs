@@ -15,8 +15,8 @@ use super::target::{Listed, find};
 use super::{New, Ops, escapes};
 
 /// `read` takes a terminal for quiet after this long without output.
-const QUIET: Duration = Duration::from_millis(150);
-/// `read` waits no longer than this for quiet.
+const QUIET: Duration = Duration::from_millis(250);
+/// `read` waits no longer than this for quiet, and `new` for the shell's first output.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Runs a command against the supervisor of a runtime directory.
@@ -25,9 +25,15 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// [`super::NotAvailable`] without a supervisor; what the host refused, in its words.
 pub async fn run(command: Ops, runtime_dir: Option<PathBuf>) -> anyhow::Result<()> {
     let mut client = Client::connect(runtime_dir).await?;
+    let result = carry_out(&mut client, command).await;
+    client.close().await;
+    result
+}
+
+async fn carry_out(client: &mut Client, command: Ops) -> anyhow::Result<()> {
     match command {
-        Ops::Ps { json } => ps(&mut client, json).await,
-        Ops::New(new) => open(&mut client, new).await,
+        Ops::Ps { json } => ps(client, json).await,
+        Ops::New(new) => open(client, new).await,
         Ops::Send {
             terminal,
             text,
@@ -39,7 +45,7 @@ pub async fn run(command: Ops, runtime_dir: Option<PathBuf>) -> anyhow::Result<(
                 _ => escapes::unescape(&text).map_err(|reason| anyhow!(reason))?,
             };
             act(
-                &mut client,
+                client,
                 &terminal,
                 json!({"type": "terminal/input", "data": data}),
             )
@@ -58,11 +64,11 @@ pub async fn run(command: Ops, runtime_dir: Option<PathBuf>) -> anyhow::Result<(
             } else {
                 Form::Plain
             };
-            read(&mut client, &terminal, form, no_wait).await
+            read(client, &terminal, form, no_wait).await
         }
         Ops::Kill { terminals } => {
             for name in terminals {
-                let terminal = locate(&mut client, &name).await?;
+                let terminal = locate(client, &name).await?;
                 client
                     .request("disposeTerminal", json!({"channel": terminal.uri}))
                     .await
@@ -72,14 +78,14 @@ pub async fn run(command: Ops, runtime_dir: Option<PathBuf>) -> anyhow::Result<(
         }
         Ops::Rename { terminal, title } => {
             act(
-                &mut client,
+                client,
                 &terminal,
                 json!({"type": "terminal/titleChanged", "title": title}),
             )
             .await
         }
         Ops::Clear { terminal } => {
-            act(&mut client, &terminal, json!({"type": "terminal/cleared"})).await
+            act(client, &terminal, json!({"type": "terminal/cleared"})).await
         }
         Ops::Shutdown => {
             client.request("x-shellward/shutdown", json!({})).await?;
@@ -141,11 +147,33 @@ async fn open(client: &mut Client, new: New) -> anyhow::Result<()> {
     }
     client.request("createTerminal", params).await?;
     let id = locate(client, &uri).await?.id;
+    if !new.no_wait {
+        first_output(client, &uri).await?;
+    }
     if new.json {
         print(&format!("{}\n", json!({"uri": uri, "id": id})))
     } else {
         print(&format!("{id}\n"))
     }
+}
+
+/// Waits until a new terminal has shown something, so that what is sent next is not typed ahead of
+/// the shell's prompt. A shell that shows nothing is no error.
+async fn first_output(client: &mut Client, uri: &str) -> anyhow::Result<()> {
+    let result = client.request("subscribe", json!({"channel": uri})).await?;
+    let state = &result["snapshot"]["state"];
+    let shown = |content: &Value| content.as_array().is_some_and(|parts| !parts.is_empty());
+    if shown(&state["content"]) || state["lifecycle"]["status"] != "running" {
+        return Ok(());
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while let Some(message) = client.next(deadline).await? {
+        let kind = &message["params"]["action"]["type"];
+        if kind == "terminal/data" || kind == "terminal/exited" {
+            break;
+        }
+    }
+    Ok(())
 }
 
 async fn ps(client: &mut Client, as_json: bool) -> anyhow::Result<()> {

@@ -82,7 +82,7 @@ TEXT may hold \\r (Enter), \\n, \\t, \\e (Escape), \\\\, \\xHH (one byte) and \\
     },
     /// Print what a terminal shows, as plain text
     ///
-    /// Waits until the terminal has been quiet for a moment (150 ms, at most 2 s), so that the
+    /// Waits until the terminal has been quiet for a moment (250 ms, at most 2 s), so that the
     /// answer to what was just sent is there.
     Read {
         /// The terminal
@@ -137,6 +137,9 @@ pub struct New {
     /// One JSON object {"uri","id"}, for machines
     #[arg(long)]
     pub json: bool,
+    /// Do not wait for the shell's first output (at most 2 s)
+    #[arg(long)]
+    pub no_wait: bool,
 }
 
 /// Prints an error and its causes in one line on stderr.

@@ -182,7 +182,6 @@ impl Front {
             .timer(TokioTimer::new())
             .header_read_timeout(REQUEST_HEAD_TIME)
             .max_buf_size(REQUEST_HEAD_BYTES)
-            .keep_alive(false)
             .serve_connection(TokioIo::new(stream), service)
             .with_upgrades()
             .await;
@@ -217,11 +216,10 @@ impl Front {
             authorization: text(header::AUTHORIZATION),
         };
         let Ok(slot) = self.wrong_tokens.try_acquire() else {
-            return (
+            return refuse(
                 StatusCode::TOO_MANY_REQUESTS,
-                "too many wrong tokens; try again in a second\n",
-            )
-                .into_response();
+                "too many wrong tokens; try again in a second",
+            );
         };
         if let Err(refusal) = door::admit(&self.policy, arrival, self.own_uid, &asked) {
             tracing::warn!(reason = %refusal, "a connection was refused");
@@ -229,17 +227,16 @@ impl Front {
                 tokio::time::sleep(WRONG_TOKEN_DELAY).await;
             }
             let status = StatusCode::from_u16(refusal.status()).unwrap_or(StatusCode::FORBIDDEN);
-            return (status, format!("{refusal}\n")).into_response();
+            return refuse(status, &refusal.to_string());
         }
         drop(slot);
         let upgrade = match WebSocketUpgrade::from_request_parts(&mut parts, &()).await {
             Ok(upgrade) => upgrade,
             Err(_) => {
-                return (
+                return refuse(
                     StatusCode::UPGRADE_REQUIRED,
-                    "this is an Agent Host Protocol host: connect with a WebSocket\n",
-                )
-                    .into_response();
+                    "this is an Agent Host Protocol host: connect with a WebSocket",
+                );
             }
         };
         let id = ConnectionId(self.next_connection.fetch_add(1, Ordering::Relaxed));
@@ -255,4 +252,10 @@ impl Front {
                 drop(permit);
             })
     }
+}
+
+/// A refusal in words; the connection ends with it.
+fn refuse(status: StatusCode, words: &str) -> Response {
+    let headers = [(header::CONNECTION, "close")];
+    (status, headers, format!("{words}\n")).into_response()
 }
