@@ -25,7 +25,7 @@ use crate::link::{Admission, Link, LinkError, Pending, ReadEnd, greeting};
 use crate::log;
 use crate::outbox::Outbox;
 use crate::start::start;
-use crate::sys::{Reaped, reap};
+use crate::sys::{self, Reaped, reap};
 use crate::terminal::{Due, Terminal};
 
 /// How long a fresh worker waits for its supervisor.
@@ -33,6 +33,9 @@ const FIRST_ATTACH_MAX: Duration = Duration::from_secs(10);
 
 /// How long a worker waits for another supervisor when its link is lost.
 const REATTACH_GRACE: Duration = Duration::from_secs(5);
+
+/// How long after the last large frame memory is given back.
+const TIDY_AFTER: Duration = Duration::from_secs(1);
 
 /// How many connections may be saying who they are. More wait in the kernel's queue.
 const PENDING_MAX: usize = 4;
@@ -89,6 +92,8 @@ pub(crate) struct EventLoop {
     is_exit_acked: bool,
     has_children: bool,
     ending: Ending,
+    /// When to give memory back: a while after a flood or the start, once.
+    tidy_at: Option<Instant>,
     /// When to give up without a link.
     alone_until: Option<Instant>,
 }
@@ -115,6 +120,7 @@ impl EventLoop {
             is_exit_acked: false,
             has_children: false,
             ending: Ending::Not,
+            tidy_at: None,
             alone_until: Some(Instant::now() + FIRST_ATTACH_MAX),
         }
     }
@@ -156,7 +162,23 @@ impl EventLoop {
             }
         }
         self.flush(now);
+        self.tidy(now);
         Ok(())
+    }
+
+    /// Gives back what a flood or the start has taken, so that hundreds of idle terminals are
+    /// cheap. Later flooding puts it off, so that it costs one wake-up and no throughput.
+    fn tidy(&mut self, now: Instant) {
+        if self.outbox.take_slack() {
+            self.tidy_at = Some(now + TIDY_AFTER);
+        }
+        if self.tidy_at.is_some_and(|at| now >= at) {
+            self.tidy_at = None;
+            if let Some(terminal) = &mut self.terminal {
+                terminal.rest();
+            }
+            sys::trim_memory();
+        }
     }
 
     /// Whether to leave now.
@@ -189,9 +211,15 @@ impl EventLoop {
             .iter()
             .map(|pending| pending.deadline)
             .chain(
-                [self.alone_until, self.ending.deadline(), exit, read]
-                    .into_iter()
-                    .flatten(),
+                [
+                    self.alone_until,
+                    self.tidy_at,
+                    self.ending.deadline(),
+                    exit,
+                    read,
+                ]
+                .into_iter()
+                .flatten(),
             )
             .min()
     }
@@ -328,6 +356,7 @@ impl EventLoop {
                 }
                 Reaped::NoneEnded => {
                     self.has_children = true;
+                    self.tidy_at = Some(now + TIDY_AFTER);
                     return Ok(());
                 }
                 Reaped::NoChildren => {

@@ -16,6 +16,9 @@ use shellward_protocol::{Data, FromWorker, WireError};
 /// What the fields around the data of an output frame take, generously.
 const OUTPUT_EXTRA: usize = 256;
 
+/// A frame of this size is part of a flood.
+const LARGE: usize = 16 << 10;
+
 /// Less room than this is not used: a window that opens byte by byte would make frames of a byte.
 const ROOM_MIN: usize = 4 << 10;
 
@@ -58,6 +61,8 @@ pub(crate) struct Outbox {
     /// The count of the last InputTaken frame, and whether it still waits.
     taken: u64,
     taken_waits: bool,
+    /// Large frames were freed since [`Self::take_slack`].
+    has_slack: bool,
 }
 
 impl Outbox {
@@ -158,12 +163,18 @@ impl Outbox {
             .front()
             .is_some_and(|frame| matches!(frame.kind, Kind::Output { end } if end <= self.acked))
         {
-            self.unacked.pop_front();
+            let freed = self.unacked.pop_front();
+            self.has_slack |= freed.is_some_and(|frame| frame.bytes.len() > LARGE);
         }
         if self.unacked.is_empty() && self.unacked.capacity() > 64 {
             self.unacked = VecDeque::new();
         }
         Ok(())
+    }
+
+    /// Whether large frames were freed since the last call.
+    pub(crate) fn take_slack(&mut self) -> bool {
+        std::mem::take(&mut self.has_slack)
     }
 
     /// Whether nothing waits to be sent.

@@ -15,7 +15,9 @@ const TAIL_MAX: usize = 3;
 /// is never copied.
 #[derive(Debug)]
 pub(crate) struct Decoder {
+    /// Made at the first read, and again after [`Self::rest`].
     buffer: Box<[u8]>,
+    capacity: usize,
     /// Bytes before this were handed out.
     start: usize,
     /// Bytes from here on are free space.
@@ -26,7 +28,8 @@ impl Decoder {
     /// A decoder that reads at most `capacity` bytes at a time.
     pub(crate) fn new(capacity: usize) -> Self {
         Self {
-            buffer: vec![0; capacity.max(TAIL_MAX + 1)].into_boxed_slice(),
+            buffer: Box::default(),
+            capacity: capacity.max(TAIL_MAX + 1),
             start: 0,
             end: 0,
         }
@@ -35,6 +38,9 @@ impl Decoder {
     /// Space for the next read; tell [`Self::filled`] how many bytes came. Empty when the buffer
     /// is full, which ends a turn.
     pub(crate) fn space(&mut self) -> &mut [u8] {
+        if self.buffer.is_empty() {
+            self.buffer = vec![0; self.capacity].into_boxed_slice();
+        }
         if self.start > 0 {
             // At most a tail is left over, so this moves three bytes.
             self.buffer.copy_within(self.start..self.end, 0);
@@ -63,6 +69,15 @@ impl Decoder {
                 self.start += whole;
                 String::from_utf8_lossy(bytes.get(..whole).unwrap_or_default())
             }
+        }
+    }
+
+    /// Gives the buffer back until the next read, if nothing waits in it.
+    pub(crate) fn rest(&mut self) {
+        if self.start == self.end {
+            self.start = 0;
+            self.end = 0;
+            self.buffer = Box::default();
         }
     }
 
@@ -144,6 +159,21 @@ mod tests {
         decoder.space()[..text.len()].copy_from_slice(text.as_bytes());
         decoder.filled(text.len());
         assert!(matches!(decoder.take(), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn resting_keeps_the_beginning_of_a_character() {
+        let mut decoder = Decoder::new(64);
+        decoder.space()[..1].copy_from_slice(b"\xc3");
+        decoder.filled(1);
+        assert_eq!(decoder.take(), "");
+        decoder.rest();
+        decoder.space()[..1].copy_from_slice(b"\xa9");
+        decoder.filled(1);
+        assert_eq!(decoder.take(), "é");
+        decoder.rest();
+        assert!(decoder.buffer.is_empty());
+        assert_eq!(decoder.space().len(), 64);
     }
 
     #[test]

@@ -104,6 +104,11 @@ impl Terminal {
         self.pty.is_none()
     }
 
+    /// Gives back memory that only a flood needs.
+    pub(crate) fn rest(&mut self) {
+        self.decoder.rest();
+    }
+
     pub(crate) fn resize(&self, size: Size) {
         if let Some(pty) = &self.pty {
             // It fails only for a pty that is gone, whose size nobody sees.
