@@ -356,7 +356,6 @@ impl EventLoop {
                 }
                 Reaped::NoneEnded => {
                     self.has_children = true;
-                    self.tidy_at = Some(now + TIDY_AFTER);
                     return Ok(());
                 }
                 Reaped::NoChildren => {
@@ -491,6 +490,7 @@ impl EventLoop {
         match start(message, size, now) {
             Ok(terminal) => {
                 self.has_children = true;
+                self.tidy_at = Some(now + TIDY_AFTER);
                 self.outbox.announce(&started(&terminal))?;
                 self.terminal = Some(terminal);
             }
