@@ -82,9 +82,7 @@ pub(super) async fn attach(
     }
     .encode(&mut hello)?;
     sender.send(&hello).await?;
-    let answer = receiver
-        .next_with(|header, payload| Hello::decode(header, payload))
-        .await?;
+    let answer = receiver.next_with(Hello::decode).await?;
     match answer {
         None => Err(LinkError::Contract("it refused to attach")),
         Some(answer) if answer.role != Role::Worker => Err(LinkError::Contract("it is no worker")),
