@@ -1,19 +1,16 @@
 //! The one loop of a worker.
 //!
-//! What lives here: polling, the order within a turn, what each message does, when the worker
-//! leaves. What must not: how any of the parts does its work.
-//!
-//! Level-triggered: whatever is not handled in one turn is reported again in the next. A
-//! descriptor is polled only for what can be acted on now, so that an idle or a stalled worker
-//! does not wake up at all.
+//! What lives here: the order within a turn, what each message does, when the worker leaves; what
+//! it waits for is in `wait`. What must not: how any of the parts does its work.
+
+mod wait;
 
 use std::io;
-use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::PollFlags;
 use nix::sys::signal::Signal;
 use nix::sys::signalfd::SignalFd;
 use nix::unistd::Pid;
@@ -27,12 +24,16 @@ use crate::outbox::Outbox;
 use crate::start::start;
 use crate::sys::{self, Reaped, reap};
 use crate::terminal::{Due, Terminal};
+use wait::Ready;
 
 /// How long a fresh worker waits for its supervisor.
 const FIRST_ATTACH_MAX: Duration = Duration::from_secs(10);
 
 /// How long a worker waits for another supervisor when its link is lost.
 const REATTACH_GRACE: Duration = Duration::from_secs(5);
+
+/// How long to leave the listener alone after it failed.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// How long after the last large frame memory is given back.
 const TIDY_AFTER: Duration = Duration::from_secs(1);
@@ -51,26 +52,6 @@ pub(crate) enum LoopError {
     Wait(#[source] io::Error),
     #[error("cannot make a frame")]
     Frame(#[from] WireError),
-}
-
-/// What one poll reported.
-#[derive(Debug)]
-struct Ready {
-    signals: bool,
-    listener: bool,
-    link: PollFlags,
-    pty: PollFlags,
-    pending: [bool; PENDING_MAX],
-}
-
-impl Ready {
-    const NOTHING: Self = Self {
-        signals: false,
-        listener: false,
-        link: PollFlags::empty(),
-        pty: PollFlags::empty(),
-        pending: [false; PENDING_MAX],
-    };
 }
 
 /// Everything a worker is.
@@ -92,6 +73,8 @@ pub(crate) struct EventLoop {
     is_exit_acked: bool,
     has_children: bool,
     ending: Ending,
+    /// Not to accept before this.
+    accept_at: Option<Instant>,
     /// When to give memory back: a while after a flood or the start, once.
     tidy_at: Option<Instant>,
     /// When to give up without a link.
@@ -120,6 +103,7 @@ impl EventLoop {
             is_exit_acked: false,
             has_children: false,
             ending: Ending::Not,
+            accept_at: None,
             tidy_at: None,
             alone_until: Some(Instant::now() + FIRST_ATTACH_MAX),
         }
@@ -140,6 +124,7 @@ impl EventLoop {
 
     /// Everything that happens by time or follows from a change, not from a descriptor.
     fn advance(&mut self, now: Instant) -> Result<(), LoopError> {
+        self.accept_at = self.accept_at.filter(|at| now < *at);
         self.pending.retain(|pending| now < pending.deadline);
         if self.alone_until.is_some_and(|until| now >= until) {
             self.alone_until = None;
@@ -192,109 +177,6 @@ impl EventLoop {
                 .as_ref()
                 .is_none_or(|terminal| terminal.is_announced() || terminal.exit_status().is_none());
         is_told || self.link.is_none() || now >= until
-    }
-
-    fn deadline(&self, now: Instant) -> Option<Instant> {
-        let terminal = self.terminal.as_ref();
-        let exit = match terminal.map(|terminal| terminal.exit_due(now, self.outbox.has_room())) {
-            Some(Due::Now) => Some(now),
-            Some(Due::At(at)) => Some(at),
-            Some(Due::Later) | None => None,
-        };
-        let read = terminal
-            .filter(|_| self.outbox.has_room())
-            .and_then(|terminal| match terminal.needs_read(now) {
-                true => Some(now),
-                false => terminal.look_again_at(),
-            });
-        self.pending
-            .iter()
-            .map(|pending| pending.deadline)
-            .chain(
-                [
-                    self.alone_until,
-                    self.tidy_at,
-                    self.ending.deadline(),
-                    exit,
-                    read,
-                ]
-                .into_iter()
-                .flatten(),
-            )
-            .min()
-    }
-
-    fn wait(&self, now: Instant) -> Result<Ready, LoopError> {
-        let timeout = match self.deadline(now) {
-            None => PollTimeout::NONE,
-            // Rounded up: a wait of zero milliseconds for half a one is a busy loop.
-            Some(at) => {
-                let left = at
-                    .saturating_duration_since(now)
-                    .as_nanos()
-                    .div_ceil(1_000_000);
-                PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
-            }
-        };
-        let may_accept = self.pending.len() < PENDING_MAX;
-        let mut link_events = PollFlags::POLLIN;
-        link_events.set(PollFlags::POLLOUT, self.outbox.wants_write());
-        let mut pty_events = PollFlags::empty();
-        if let Some(terminal) = &self.terminal {
-            pty_events.set(PollFlags::POLLIN, self.outbox.has_room());
-            pty_events.set(PollFlags::POLLOUT, terminal.wants_write());
-        }
-        // Without any interest a hang-up would still be reported, again and again.
-        let pty = self
-            .terminal
-            .as_ref()
-            .and_then(Terminal::pollable)
-            .filter(|_| !pty_events.is_empty());
-
-        let mut fds = Vec::with_capacity(4 + PENDING_MAX);
-        fds.push(PollFd::new(self.signals.as_fd(), PollFlags::POLLIN));
-        let listener_at = fds.len();
-        if may_accept {
-            fds.push(PollFd::new(self.listener.as_fd(), PollFlags::POLLIN));
-        }
-        let link_at = fds.len();
-        if let Some(link) = &self.link {
-            fds.push(PollFd::new(link.as_fd(), link_events));
-        }
-        let pty_at = fds.len();
-        if let Some(fd) = pty {
-            fds.push(PollFd::new(fd, pty_events));
-        }
-        let pending_at = fds.len();
-        for pending in &self.pending {
-            fds.push(PollFd::new(pending.as_fd(), PollFlags::POLLIN));
-        }
-
-        match poll(&mut fds, timeout) {
-            Ok(_) => {}
-            Err(Errno::EINTR) => return Ok(Ready::NOTHING),
-            Err(errno) => return Err(LoopError::Poll(errno.into())),
-        }
-        let events = |at: usize| {
-            fds.get(at)
-                .and_then(PollFd::revents)
-                .unwrap_or(PollFlags::empty())
-        };
-        let mut ready = Ready {
-            signals: !events(0).is_empty(),
-            listener: may_accept && !events(listener_at).is_empty(),
-            ..Ready::NOTHING
-        };
-        if self.link.is_some() {
-            ready.link = events(link_at);
-        }
-        if pty.is_some() {
-            ready.pty = events(pty_at);
-        }
-        for (index, is_ready) in ready.pending.iter_mut().enumerate() {
-            *is_ready = !events(pending_at + index).is_empty();
-        }
-        Ok(ready)
     }
 
     /// Signals, typed input, output, and only then strangers.
@@ -377,9 +259,14 @@ impl EventLoop {
     fn accept(&mut self, now: Instant) {
         let admitted = match self.listener.accept() {
             Ok((stream, _)) => Pending::new(stream, &self.admission, now),
-            // The caller went away again, or there is no descriptor left; neither disturbs the
-            // link that exists.
-            Err(_) => return,
+            Err(error) => {
+                // Most likely the caller went away again. If the machine has no descriptors left,
+                // trying again at once would be a busy loop.
+                if error.kind() != io::ErrorKind::WouldBlock {
+                    self.accept_at = Some(now + ACCEPT_PAUSE);
+                }
+                return;
+            }
         };
         match admitted {
             Ok(pending) => self.pending.push(pending),

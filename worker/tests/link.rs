@@ -253,6 +253,23 @@ fn job_that_ignores_everything_is_gone_after_terminate() {
 }
 
 #[test]
+fn processes_that_keep_forking_are_gone_after_terminate() {
+    let mut worker = Worker::spawn();
+    // Each generation starts the next and ends, so that every number is outdated at once.
+    let mut link = worker.run(
+        "trap '' HUP TERM; r() { sleep 0.005; r & }; for i in 1 2 3 4; do r & done; echo up; wait; sleep 1000",
+    );
+    link.until_output("up");
+    link.terminate(Duration::from_millis(50));
+    link.until_end();
+    // The worker leaves only when it has no children left, or says so.
+    let begun = Instant::now();
+    assert_eq!(worker.wait(PATIENCE).code(), Some(0));
+    assert!(begun.elapsed() < SOON);
+    assert_eq!(link.exits, [ExitStatus::Signal(9)]);
+}
+
+#[test]
 fn nothing_left_ends_the_grace_at_once() {
     let mut worker = Worker::spawn();
     let mut link = worker.run("echo up; exec sleep 1000");
