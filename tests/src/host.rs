@@ -99,7 +99,7 @@ impl HostBuilder {
 
     /// Uses dash, which shows no escape sequences and edits no lines.
     pub fn dash(self) -> Self {
-        self.option("--shell", "/bin/dash").env("PS1", "$ ")
+        self.option("--shell", "/bin/dash")
     }
 
     pub fn env(mut self, name: &str, value: &str) -> Self {

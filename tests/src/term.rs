@@ -133,6 +133,16 @@ impl Term {
         found
     }
 
+    /// Waits for the first prompt, root's or anybody's.
+    pub async fn wait_prompt(&mut self) {
+        let prompted = |seen: &str| seen.ends_with("# ") || seen.ends_with("$ ");
+        if !prompted(&self.seen) {
+            let what = format!("a prompt in {}", self.uri);
+            self.wait(&what, DEADLINE, |_, seen, _| prompted(seen).then_some(()))
+                .await;
+        }
+    }
+
     /// Waits until everything seen so far, from the snapshot on, contains `needle`.
     pub async fn wait_text(&mut self, needle: &str) {
         self.wait_text_within(needle, DEADLINE).await;

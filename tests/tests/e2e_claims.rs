@@ -14,8 +14,9 @@ fn claimed(claim: &Value) -> Value {
     json!({"type": "terminal/claimed", "claim": claim})
 }
 
-/// Dispatches and waits for the echo; the claim in it.
+/// Dispatches and waits for the echo, which goes to subscribers; the claim in it.
 async fn take(raw: &Raw, uri: &str, claim: &Value) -> Value {
+    Term::subscribe(raw, uri).await;
     let mark = raw.mark();
     let seq = raw.dispatch(uri, claimed(claim)).await;
     raw.wait_from(mark, &format!("the claim {claim}"), |message| {
@@ -42,7 +43,9 @@ async fn refused(raw: &Raw, watcher: &Raw, uri: &str, claim: &Value, stays: &Val
     );
     assert!(corrective.get("origin").is_none(), "{corrective}");
     watcher.settle().await;
-    assert_eq!(watcher.actions_since(there, uri), Vec::<Value>::new());
+    let mut heard = watcher.actions_since(there, uri);
+    heard.retain(|envelope| envelope["action"]["type"] != "terminal/data");
+    assert_eq!(heard, Vec::<Value>::new());
     refusal["rejectionReason"].as_str().unwrap().to_owned()
 }
 
@@ -243,6 +246,8 @@ async fn of_two_that_claim_at_once_one_wins() {
     let uri = terminal.uri.clone();
     let (one, two) = (Raw::open(&host).await, Raw::open(&host).await);
     owner.close().await;
+    Term::subscribe(&one, &uri).await;
+    Term::subscribe(&two, &uri).await;
     let marks = (one.mark(), two.mark());
     let first = one.dispatch(&uri, claimed(&client(&one))).await;
     let second = two.dispatch(&uri, claimed(&client(&two))).await;

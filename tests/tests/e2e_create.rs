@@ -360,17 +360,13 @@ async fn signals_that_the_host_ignores_are_default_in_the_shell() {
         .start();
     let raw = Raw::open(&host).await;
     let mut terminal = Term::create(&raw).await;
-    let ignored = terminal
-        .output_of("sh -c 'grep SigIgn /proc/$$/status'")
-        .await;
+    let ignored = terminal.output_of("grep SigIgn /proc/self/status").await;
     assert_eq!(
         ignored.split_whitespace().last(),
         Some("0000000000000000"),
         "{ignored}"
     );
-    let blocked = terminal
-        .output_of("sh -c 'grep SigBlk /proc/$$/status'")
-        .await;
+    let blocked = terminal.output_of("grep SigBlk /proc/self/status").await;
     assert_eq!(
         blocked.split_whitespace().last(),
         Some("0000000000000000"),

@@ -97,7 +97,7 @@ async fn every_terminal_has_a_worker_of_its_own() {
     let mut workers = Vec::new();
     for _ in 0..3 {
         let mut terminal = Term::create(&raw).await;
-        terminal.wait_text("$ ").await;
+        terminal.wait_prompt().await;
         let (worker, shell) = host.pids(&terminal.uri);
         assert_eq!(
             terminal.output_of("echo $$").await.trim(),
@@ -444,13 +444,14 @@ async fn dispose_ends_the_shell_and_everything_it_started() {
         .await;
     assert!(started.contains("started"), "{started}");
     let (worker, shell) = host.pids(&terminal.uri);
-    let family = poll_for("six sleeps below the worker", DEADLINE, || {
+    // The stopped one may not have become a sleep yet.
+    let family = poll_for("five sleeps and a stopped job", DEADLINE, || {
         let family = proc::descendants(worker);
-        let sleeps = family
+        let jobs = family
             .iter()
-            .filter(|process| process.name == "sleep")
+            .filter(|process| process.name == "sleep" || process.state == 'T')
             .count();
-        (sleeps == 6).then_some(family)
+        (jobs == 6).then_some(family)
     });
     let worker = proc::Process::read(worker).unwrap();
     let mark = raw.mark();

@@ -32,7 +32,7 @@ async fn s09_a_lone_surrogate_costs_that_message_at_most() {
     let host = Host::dash();
     let raw = Raw::open(&host).await;
     let mut terminal = Term::create(&raw).await;
-    terminal.wait_text("$ ").await;
+    terminal.wait_prompt().await;
     for data in ["x\\ud83d", "\\udc00", "\\ud83dy", "\\ude00\\ud83d"] {
         raw.send_text(format!(
             "{{\"jsonrpc\":\"2.0\",\"method\":\"dispatchAction\",\"params\":{{\"channel\":\"{}\",\"clientSeq\":50,\"action\":{{\"type\":\"terminal/input\",\"data\":\"{data}\"}}}}}}",

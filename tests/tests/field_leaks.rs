@@ -282,7 +282,7 @@ async fn s30_shells_hold_their_own_pty_and_nothing_else() {
     let mut terminals = Vec::new();
     for _ in 0..5 {
         let mut terminal = Term::create(&raw).await;
-        terminal.wait_text("$ ").await;
+        terminal.wait_prompt().await;
         terminals.push(terminal);
     }
     for terminal in &mut terminals {
@@ -311,7 +311,7 @@ async fn s30_workers_hold_nothing_of_the_supervisor_or_each_other() {
     let mut held = Vec::new();
     for _ in 0..5 {
         let mut terminal = Term::create(&raw).await;
-        terminal.wait_text("$ ").await;
+        terminal.wait_prompt().await;
         held.push(host.pids(&terminal.uri).0);
     }
     let sockets = |pid: i32| -> Vec<String> {

@@ -62,7 +62,7 @@ async fn s01_signals_to_the_worker_during_the_read_lose_nothing() {
     let raw = Raw::open(&host).await;
     for _ in 0..10 {
         let mut terminal = Term::create(&raw).await;
-        terminal.wait_text("$ ").await;
+        terminal.wait_prompt().await;
         let (worker, _) = host.pids(&terminal.uri);
         terminal.line(BURST).await;
         let exit = async {
