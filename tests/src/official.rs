@@ -107,7 +107,8 @@ impl Official {
             .expect("subscribe");
         let fresh = folded(&result);
         // The client hands out events in the order of the wire, where they stand before the answer.
-        while let Some(event) = term.events.recv().now_or_never() {
+        // Unconstrained: a task's budget must not look like an empty queue.
+        while let Some(event) = tokio::task::unconstrained(term.events.recv()).now_or_never() {
             let SubscriptionEvent::Action(envelope) = event.expect("the client runs") else {
                 continue;
             };

@@ -1,6 +1,6 @@
 //! Reading `/proc`.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs;
 use std::path::PathBuf;
 
@@ -91,15 +91,23 @@ pub fn descriptors(pid: i32) -> Vec<(i32, PathBuf)> {
         .collect()
 }
 
-/// How many pty masters a process holds.
-pub fn masters(pid: i32) -> usize {
+/// The numbers of the ptys whose master a process holds.
+pub fn ptys(pid: i32) -> BTreeSet<u32> {
     descriptors(pid)
         .iter()
         .filter(|(_, target)| {
             let target = target.to_string_lossy();
             target == "/dev/ptmx" || target == "/dev/pts/ptmx"
         })
-        .count()
+        .filter_map(|(number, _)| {
+            let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{number}")).ok()?;
+            info.lines()
+                .find_map(|line| line.strip_prefix("tty-index:"))?
+                .trim()
+                .parse()
+                .ok()
+        })
+        .collect()
 }
 
 /// The environment a process was started with.

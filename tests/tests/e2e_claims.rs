@@ -21,11 +21,12 @@ async fn take(raw: &Raw, uri: &str, claim: &Value) -> Value {
     let seq = raw.dispatch(uri, claimed(claim)).await;
     raw.wait_from(mark, &format!("the claim {claim}"), |message| {
         let params = &message["params"];
-        (params["action"]["type"] == "terminal/claimed" && params["origin"]["clientSeq"] == seq)
-            .then(|| {
-                assert!(params.get("rejectionReason").is_none(), "refused: {params}");
-                params["action"]["claim"].clone()
-            })
+        (params["action"]["type"] == "terminal/claimed"
+            && params["origin"] == json!({"clientId": raw.client_id(), "clientSeq": seq}))
+        .then(|| {
+            assert!(params.get("rejectionReason").is_none(), "refused: {params}");
+            params["action"]["claim"].clone()
+        })
     })
     .await
 }
@@ -253,7 +254,7 @@ async fn of_two_that_claim_at_once_one_wins() {
     let second = two.dispatch(&uri, claimed(&client(&two))).await;
     let outcome = |raw: &Raw, mark: usize, seq: i64| {
         raw.since(mark).iter().find_map(|message| {
-            (message["params"]["origin"]["clientSeq"] == seq)
+            (message["params"]["origin"] == json!({"clientId": raw.client_id(), "clientSeq": seq}))
                 .then(|| message["params"].get("rejectionReason").is_none())
         })
     };

@@ -9,10 +9,16 @@ use shellward_tests::{DEADLINE, Host, Raw, Term, json, poll_for, proc};
 async fn raw_reader(terminal: &mut Term, command: &str) {
     terminal
         .line(&format!(
-            "stty raw -echo; printf rea''dy; {command}; stty sane"
+            "stty raw -echo; printf rea''dy; {command}; stty sane; echo coo''ked"
         ))
         .await;
     terminal.wait_text("ready").await;
+}
+
+/// Waits until the reader has ended and the shell listens again, and has it answer.
+async fn assert_ok_after(terminal: &mut Term) {
+    terminal.wait_text("cooked").await;
+    assert_eq!(terminal.output_of("echo ok").await.trim(), "ok");
 }
 
 #[tokio::test]
@@ -23,7 +29,7 @@ async fn s09_nul_arrives_as_byte_0() {
     raw_reader(&mut terminal, "dd bs=1 count=3 2>/dev/null | od -An -tx1").await;
     terminal.input("a\u{0}b").await;
     terminal.wait_text(" 61 00 62").await;
-    assert_eq!(terminal.output_of("echo ok").await.trim(), "ok");
+    assert_ok_after(&mut terminal).await;
     host.stop();
 }
 
@@ -60,7 +66,7 @@ async fn s09_an_emoji_behind_65535_letters_arrives_whole() {
     )
     .await;
     terminal.input(&text).await;
-    assert_eq!(terminal.output_of("echo ok").await.trim(), "ok");
+    assert_ok_after(&mut terminal).await;
     assert!(fs::read_to_string(&file).unwrap() == text);
     host.stop();
 }
@@ -90,7 +96,7 @@ async fn s18_256_kib_in_one_input_arrive_whole() {
     )
     .await;
     terminal.input(&text).await;
-    assert_eq!(terminal.output_of("echo ok").await.trim(), "ok");
+    assert_ok_after(&mut terminal).await;
     assert!(
         fs::read_to_string(&file).unwrap() == text,
         "the text differs"
@@ -113,7 +119,7 @@ async fn s18_256_kib_in_1000_inputs_arrive_in_order() {
     for piece in text.as_bytes().chunks(263) {
         terminal.input(std::str::from_utf8(piece).unwrap()).await;
     }
-    assert_eq!(terminal.output_of("echo ok").await.trim(), "ok");
+    assert_ok_after(&mut terminal).await;
     assert!(
         fs::read_to_string(&file).unwrap() == text,
         "the text differs"
@@ -147,7 +153,7 @@ async fn s18_inputs_of_two_clients_are_not_mixed() {
             }
         },
     );
-    assert_eq!(terminal.output_of("echo ok").await.trim(), "ok");
+    assert_ok_after(&mut terminal).await;
     let typed = fs::read_to_string(&file).unwrap();
     assert_eq!(typed.len(), 400_000);
     for (number, block) in typed.as_bytes().chunks(50_000).enumerate() {
