@@ -256,8 +256,8 @@ impl Link {
                 Ok(n) => self.decoder.filled(n),
                 Err(error) => match error.kind() {
                     std::io::ErrorKind::ConnectionReset => return None,
-                    std::io::ErrorKind::WouldBlock => {}
-                    _ => panic!("{error}"),
+                    std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted => {}
+                    _ => panic!("reading the link: {error}"),
                 },
             }
         }
