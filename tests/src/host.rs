@@ -330,6 +330,11 @@ impl Host {
         &self.runtime_dir
     }
 
+    /// What every process of this host can be told by.
+    pub fn marks(&self) -> &Marks {
+        &self.marks
+    }
+
     /// `HOST:PORT`.
     pub fn address(&self) -> &str {
         let address = self.url.strip_prefix("ws://").expect("a ws url");
