@@ -45,8 +45,12 @@ pub const INITIALIZE_TIME: Duration = Duration::from_secs(10);
 /// mistake lives on, one that sends only such is not a client.
 pub const MALFORMED_MESSAGES: u32 = 16;
 
-/// Sockets open at once, all listeners together. Each costs about 20 KiB when idle.
+/// WebSockets open at once, all listeners together. Each costs about 20 KiB when idle.
 pub const SOCKETS: usize = 512;
+
+/// Connections whose request is not answered yet, on TCP and on unix sockets each. They may be
+/// strangers, so they have places of their own; each has [`REQUEST_HEAD_TIME`].
+pub const ARRIVING_SOCKETS: usize = 128;
 
 /// Channels one connection may be subscribed to.
 pub const SUBSCRIPTIONS: usize = 1024;

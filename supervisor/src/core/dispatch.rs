@@ -37,11 +37,13 @@ impl Core {
         } else {
             match self.live(&dispatch.channel) {
                 None => Err("there is no such terminal".to_owned()),
-                Some(key) => self.dispatch_terminal(key, sender, &action, &dispatch, origin),
+                Some(key) => {
+                    self.dispatch_terminal(key, sender, &action, &dispatch, origin, effects)
+                }
             }
         };
         match outcome {
-            Ok(()) => effects.push(Effect::Reschedule),
+            Ok(()) => {}
             Err(reason) => {
                 let text = rejection(
                     &dispatch.channel,
@@ -64,6 +66,7 @@ impl Core {
         action: &ClientAction,
         dispatch: &Dispatch,
         origin: Origin<'_>,
+        effects: &mut Vec<Effect>,
     ) -> Result<(), String> {
         let Some(terminal) = self.terminals.get(&key) else {
             return Err("there is no such terminal".to_owned());
@@ -113,6 +116,8 @@ impl Core {
                     Some(wanted),
                     Some(origin),
                 );
+                // An exited terminal that no session holds any more can be forgotten.
+                effects.push(Effect::Reschedule);
                 self.root_list_changed();
             }
             ClientAction::TitleChanged(title) => {

@@ -25,8 +25,8 @@ use super::door::{self, Arrival, Policy, Refusal};
 use crate::core::ConnectionId;
 use crate::host::Host;
 use crate::limits::{
-    MESSAGE_BYTES, REQUEST_HEAD_BYTES, REQUEST_HEAD_TIME, SOCKETS, WRONG_TOKEN_DELAY,
-    WRONG_TOKEN_SLOTS,
+    ARRIVING_SOCKETS, MESSAGE_BYTES, REQUEST_HEAD_BYTES, REQUEST_HEAD_TIME, SOCKETS,
+    WRONG_TOKEN_DELAY, WRONG_TOKEN_SLOTS,
 };
 
 /// How long accepting pauses when the process has no descriptor left for another connection.
@@ -107,6 +107,9 @@ impl Listener {
 pub struct Front {
     host: Arc<Host>,
     policy: Policy,
+    /// Places for requests that have not become a WebSocket yet. TCP and unix sockets have their
+    /// own, so that strangers cannot keep the owner out.
+    arriving: [Arc<Semaphore>; 2],
     sockets: Arc<Semaphore>,
     wrong_tokens: Semaphore,
     next_connection: AtomicU64,
@@ -120,6 +123,7 @@ impl Front {
         Arc::new(Self {
             host,
             policy,
+            arriving: [(); 2].map(|()| Arc::new(Semaphore::new(ARRIVING_SOCKETS))),
             sockets: Arc::new(Semaphore::new(SOCKETS)),
             wrong_tokens: Semaphore::new(WRONG_TOKEN_SLOTS),
             next_connection: AtomicU64::new(1),
@@ -129,8 +133,13 @@ impl Front {
 
     /// Accepts connections. Never returns.
     pub async fn serve(self: Arc<Self>, listener: Listener) {
+        let [tcp, unix] = &self.arriving;
+        let places = match listener {
+            Listener::Tcp(_) => tcp,
+            Listener::Unix(..) => unix,
+        };
         loop {
-            let Ok(permit) = Arc::clone(&self.sockets).acquire_owned().await else {
+            let Ok(permit) = Arc::clone(places).acquire_owned().await else {
                 return;
             };
             let accepted = match &listener {
@@ -156,8 +165,6 @@ impl Front {
     /// Whether every connection has gone, waiting at most `patience`.
     pub async fn drained(&self, patience: Duration) -> bool {
         let all = u32::try_from(SOCKETS).unwrap_or(u32::MAX);
-        // One permit is held by each listener that waits for the next connection; those are
-        // aborted before this is called.
         tokio::time::timeout(patience, self.sockets.acquire_many(all))
             .await
             .is_ok()
@@ -167,14 +174,12 @@ impl Front {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let permit = Arc::new(permit);
         let front = Arc::clone(&self);
         let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
             let front = Arc::clone(&front);
-            let permit = Arc::clone(&permit);
             async move {
                 Ok::<_, std::convert::Infallible>(
-                    front.request(request.map(Body::new), arrival, permit).await,
+                    front.request(request.map(Body::new), arrival).await,
                 )
             }
         });
@@ -188,15 +193,11 @@ impl Front {
         if let Err(error) = served {
             tracing::debug!(%error, "a request was not finished");
         }
+        drop(permit);
     }
 
     /// Answers one HTTP request. Nothing of the request is logged: it may hold the token.
-    async fn request(
-        self: Arc<Self>,
-        request: Request,
-        arrival: Arrival,
-        permit: Arc<OwnedSemaphorePermit>,
-    ) -> Response {
+    async fn request(self: Arc<Self>, request: Request, arrival: Arrival) -> Response {
         let (mut parts, _body) = request.into_parts();
         let text = |name: header::HeaderName| {
             parts
@@ -215,7 +216,11 @@ impl Front {
             query: parts.uri.query(),
             authorization: text(header::AUTHORIZATION),
         };
-        let Ok(slot) = self.wrong_tokens.try_acquire() else {
+        let slot = match arrival {
+            Arrival::Tcp(_) => self.wrong_tokens.try_acquire().map(Some),
+            Arrival::Unix(_) => Ok(None),
+        };
+        let Ok(slot) = slot else {
             return refuse(
                 StatusCode::TOO_MANY_REQUESTS,
                 "too many wrong tokens; try again in a second",
@@ -238,6 +243,12 @@ impl Front {
                     "this is an Agent Host Protocol host: connect with a WebSocket",
                 );
             }
+        };
+        let Ok(permit) = Arc::clone(&self.sockets).try_acquire_owned() else {
+            return refuse(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "this host has as many connections as it takes; close some",
+            );
         };
         let id = ConnectionId(self.next_connection.fetch_add(1, Ordering::Relaxed));
         let host = Arc::clone(&self.host);

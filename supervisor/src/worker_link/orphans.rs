@@ -21,10 +21,11 @@ const ROUND_TIME: Duration = Duration::from_millis(10);
 /// Ends and reaps every child of this process that is not a known worker.
 pub(super) async fn sweep(workers: &Workers) {
     for _ in 0..ROUNDS {
-        let left = workers.with_pids(|is_worker| {
+        let left = workers.with_known(|is_known| {
             let orphans: Vec<Pid> = children()
-                .into_iter()
-                .filter(|pid| !is_worker(pid.as_raw().unsigned_abs()))
+                .filter(|pid| !is_known(*pid))
+                .filter_map(|pid| i32::try_from(pid).ok())
+                .map(Pid::from_raw)
                 .collect();
             for pid in &orphans {
                 match kill(*pid, Signal::SIGKILL) {
@@ -49,20 +50,17 @@ pub(super) async fn sweep(workers: &Workers) {
 }
 
 /// The processes whose parent is this process, from /proc.
-fn children() -> Vec<Pid> {
+pub(super) fn children() -> impl Iterator<Item = u32> {
     let me = std::process::id();
-    let Ok(entries) = std::fs::read_dir("/proc") else {
-        return Vec::new();
-    };
-    entries
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
-        .filter(|pid| parent(*pid) == Some(me))
-        .map(Pid::from_raw)
-        .collect()
+    std::fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(move |pid| parent(*pid) == Some(me))
 }
 
 /// Field 4 of /proc/PID/stat; the name in field 2 may hold spaces and parentheses.
-fn parent(pid: i32) -> Option<u32> {
+fn parent(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?
         .1

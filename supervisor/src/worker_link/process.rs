@@ -51,9 +51,21 @@ impl Control {
 }
 
 /// All worker processes, and the lock under which they are made.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Workers {
     known: Mutex<HashMap<TerminalKey, Arc<Control>>>,
+    /// Children that this process had before it started any worker: a script may have executed us
+    /// in its place. They are none of our business.
+    inherited: Vec<u32>,
+}
+
+impl Default for Workers {
+    fn default() -> Self {
+        Self {
+            known: Mutex::default(),
+            inherited: super::orphans::children().collect(),
+        }
+    }
 }
 
 impl Workers {
@@ -61,11 +73,13 @@ impl Workers {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs `look` on the process ids of all workers, while none is being made: a child of ours
-    /// that is not among them is an orphan of a dead worker.
-    pub(super) fn with_pids<T>(&self, look: impl FnOnce(&dyn Fn(u32) -> bool) -> T) -> T {
+    /// Runs `look` with a test for process ids, while no worker is being made: a child of ours
+    /// that the test does not know is an orphan of a dead worker.
+    pub(super) fn with_known<T>(&self, look: impl FnOnce(&dyn Fn(u32) -> bool) -> T) -> T {
         let known = self.lock();
-        look(&|pid| known.values().any(|control| control.pid == pid))
+        look(&|pid| {
+            self.inherited.contains(&pid) || known.values().any(|control| control.pid == pid)
+        })
     }
 
     /// Forgets a worker whose process was waited for.
