@@ -168,7 +168,25 @@ impl OfficialTerm {
         if self.folded.text().contains(needle) {
             return;
         }
-        self.wait(needle, DEADLINE, |folded, _| folded.text().contains(needle))
-            .await;
+        // Only what is new can complete it.
+        let mut seen = self.folded.text();
+        let keep = |seen: &mut String| {
+            let mut from = seen.len().saturating_sub(needle.len());
+            while !seen.is_char_boundary(from) {
+                from -= 1;
+            }
+            seen.drain(..from);
+        };
+        keep(&mut seen);
+        self.wait(needle, DEADLINE, |_, envelope| {
+            if let StateAction::TerminalData(data) = &envelope.action {
+                seen.push_str(&data.data);
+                let found = seen.contains(needle);
+                keep(&mut seen);
+                return found;
+            }
+            false
+        })
+        .await;
     }
 }

@@ -23,13 +23,20 @@ async fn reconnect(
     (raw, result)
 }
 
+/// The newest number the client has seen, in an action or a snapshot.
 fn last_seq(raw: &Raw) -> u64 {
     raw.since(0)
         .iter()
-        .filter(|message| message["method"] == "action")
-        .filter_map(|message| message["params"]["serverSeq"].as_u64())
+        .flat_map(|message| {
+            [
+                message["params"]["serverSeq"].as_u64(),
+                message["result"]["snapshot"]["fromSeq"].as_u64(),
+                message["result"]["serverSeq"].as_u64(),
+            ]
+        })
+        .flatten()
         .max()
-        .unwrap_or_else(|| raw.welcome["serverSeq"].as_u64().unwrap())
+        .expect("a number")
 }
 
 #[tokio::test]
