@@ -1,7 +1,7 @@
 //! Shellward beside a bare pty, in the same run: throughput, echo, start.
 //!
-//! `bench [--mib N] [--rounds N] [--keys N] [--starts N] [--json]`; the binaries are those of
-//! `SHELLWARD_BIN_DIR`, else of `target/dist`. Every number is the median of its rounds, and the
+//! `bench --help` lists the options; the binaries are those of `SHELLWARD_BIN_DIR`, else of
+//! `target/dist`. Every number is the median of its rounds, and the
 //! two sides take turns.
 
 #![forbid(unsafe_code)]
@@ -19,6 +19,15 @@ use shellward_tests::{Host, ROOT, unique};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
+
+const HELP: &str = "\
+Measures Shellward beside a bare pty in the same run: throughput, echo, start.
+
+  --mib N      size of each of the two files that are printed [64]
+  --rounds N   rounds of throughput and echo; the median counts [5]
+  --keys N     keys per round of echo [2000]
+  --starts N   terminals opened [30]
+  --json       one JSON object instead of a table";
 
 struct Options {
     mib: usize,
@@ -48,7 +57,11 @@ fn options() -> Result<Options> {
             "--keys" => options.keys = number()?,
             "--starts" => options.starts = number()?,
             "--json" => options.json = true,
-            other => bail!("unknown option {other}; see the head of bench.rs"),
+            "--help" | "-h" => {
+                println!("{HELP}");
+                std::process::exit(0);
+            }
+            other => bail!("unknown option {other}; --help lists them"),
         }
     }
     Ok(options)
