@@ -26,6 +26,7 @@ use shellward_protocol::{Boot, FrameDecoder, WireError};
 
 use crate::event_loop::{EventLoop, LoopError};
 use crate::link::Admission;
+use crate::sys;
 
 /// The word that selects this role.
 pub(crate) const ROLE: &str = "run";
@@ -74,6 +75,7 @@ pub(crate) fn run() -> Result<(), RunError> {
 
 /// Everything up to the moment a supervisor can attach.
 fn start() -> Result<(EventLoop, OwnSocket), RunError> {
+    sys::die_of_faults();
     // EPERM: it is a session leader already.
     setsid().ok();
     chdir("/").map_err(system("enter /"))?;

@@ -35,12 +35,19 @@ pub enum Unusable {
 
 #[derive(Deserialize)]
 struct Outer<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "present")]
     id: Option<&'a RawValue>,
     #[serde(borrow, default)]
     method: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     params: Option<&'a RawValue>,
+}
+
+/// An `id` that is `null` is there, and wrong; serde would call it absent.
+fn present<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
 }
 
 impl<'a> Incoming<'a> {
@@ -295,7 +302,15 @@ mod tests {
             (message.id, &*message.method, &*message.params),
             (Some(7), "ping", "{}")
         );
-        for id in ["\"a\"", "-1", "1.5", "1e3", "{}", "18446744073709551616"] {
+        for id in [
+            "\"a\"",
+            "-1",
+            "1.5",
+            "1e3",
+            "{}",
+            "18446744073709551616",
+            "null",
+        ] {
             let text = format!(r#"{{"id":{id},"method":"ping"}}"#);
             match Incoming::parse(&text) {
                 Err(Unusable::BadId(raw)) => assert_eq!(raw, id),

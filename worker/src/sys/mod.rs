@@ -127,6 +127,15 @@ pub(crate) fn default_all_signals() {
     }
 }
 
+/// Lets memory faults kill this process. Rust's start-up catches them to tell a stack overflow
+/// apart, and its handler swallows the first one that comes from outside (`kill -SEGV`).
+pub(crate) fn die_of_faults() {
+    for signal in [libc::SIGSEGV, libc::SIGBUS] {
+        // SAFETY: the default action needs no handler, and no other thread sets one meanwhile.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+}
+
 /// Gives memory that is free back to the system. With glibc it stays with the process otherwise,
 /// up to several hundred KiB in each of hundreds of workers.
 pub(crate) fn trim_memory() {
