@@ -4,6 +4,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bare;
+pub mod builder;
 pub mod folded;
 pub mod host;
 pub mod leftovers;
@@ -11,11 +13,13 @@ pub mod official;
 pub mod proc;
 pub mod raw;
 pub mod term;
+mod wire;
 
 use std::time::{Duration, Instant};
 
+pub use builder::HostBuilder;
 pub use folded::Folded;
-pub use host::{Host, HostBuilder};
+pub use host::Host;
 pub use official::Official;
 pub use raw::{Raw, RpcError};
 pub use serde_json::{Value, json};

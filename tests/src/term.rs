@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::raw::Inner;
+use crate::wire::Inner;
 use crate::{DEADLINE, Folded, Raw, RpcError, unique};
 
 /// A subscribed terminal, folded as its actions arrive.

@@ -50,7 +50,7 @@ fn the_acceptance_line_works_in_a_shell_with_bash() {
         "shellward new --name build && shellward send build 'echo hi\\r' && shellward read build";
     let path = format!(
         "{}:/usr/bin:/bin",
-        shellward_tests::host::binaries().display()
+        shellward_tests::builder::binaries().display()
     );
     let mut command = std::process::Command::new("/bin/sh");
     command

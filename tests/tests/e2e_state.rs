@@ -46,13 +46,14 @@ async fn folded_state_equals_the_snapshot_under_load() {
     let raw = Raw::open(&host).await;
     let mut mine = official.create().await;
     let mut theirs = Term::subscribe(&raw, &mine.uri).await;
-    // The load goes on until every comparison was made.
+    // The load goes on until every comparison was made; about 1 MB a second, which both clients
+    // can follow: the host closes one that stays behind the other.
     let stop = host.folder().join("stop");
     official
         .line(
             &mine.uri,
             &format!(
-                "i=0; while [ ! -e {} ]; do i=$((i+1)); echo \"line $i ─ 漢字 🙂 xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\"; done",
+                "i=0; while [ ! -e {} ]; do i=$((i+1)); echo \"line $i ─ 漢字 🙂 xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\"; [ $((i%200)) = 0 ] && sleep 0.01; done",
                 stop.display()
             ),
         )
@@ -87,6 +88,33 @@ async fn folded_state_equals_the_snapshot_under_load() {
     official.assert_equals_snapshot(&mut mine).await;
     theirs.assert_equals_snapshot().await;
     assert_eq!(mine.folded.state.title, theirs.folded.state.title);
+    host.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn folded_state_equals_the_snapshot_in_a_flood_that_its_only_reader_paces() {
+    let host = Host::dash();
+    let official = Official::open(&host).await;
+    let mut terminal = official.create().await;
+    official.line(&terminal.uri, "yes '─ 漢字 🙂 flood'").await;
+    terminal.wait_text("🙂 flood\r\n─ 漢字").await;
+    for round in 0..20 {
+        official
+            .dispatch(
+                &terminal.uri,
+                json!({"type": "terminal/titleChanged", "title": format!("r{round}")}),
+            )
+            .await;
+        official.assert_equals_snapshot(&mut terminal).await;
+    }
+    official
+        .dispatch(
+            &terminal.uri,
+            json!({"type": "terminal/input", "data": "\u{3}echo cal''med\r"}),
+        )
+        .await;
+    terminal.wait_text("calmed").await;
+    official.assert_equals_snapshot(&mut terminal).await;
     host.stop();
 }
 
