@@ -136,6 +136,40 @@ impl HostBuilder {
         self
     }
 
+    /// Runs the host as another user, with copies of the binaries that this user can reach, and
+    /// with at most `processes` processes and threads if given. Needs root.
+    pub fn as_user(mut self, uid: u32, processes: Option<u32>) -> Self {
+        let own = self.folder.path().join("bin");
+        fs::create_dir(&own).unwrap();
+        for name in ["shellward", "shellward-worker"] {
+            fs::copy(self.binaries.join(name), own.join(name)).unwrap();
+        }
+        self.binaries = own;
+        for path in [
+            self.folder.path().to_owned(),
+            self.folder.path().join("home"),
+        ] {
+            std::os::unix::fs::chown(path, Some(uid), Some(uid)).expect("root may give files away");
+        }
+        if let Some(limit) = processes {
+            self.prefix = vec!["prlimit".into(), format!("--nproc={limit}"), "--".into()];
+        }
+        let id = uid.to_string();
+        self.prefix.extend(
+            [
+                "setpriv",
+                "--reuid",
+                &id,
+                "--regid",
+                &id,
+                "--clear-groups",
+                "--",
+            ]
+            .map(str::to_owned),
+        );
+        self
+    }
+
     pub fn runtime_dir(&self) -> PathBuf {
         self.folder.path().join("r")
     }

@@ -614,3 +614,44 @@ async fn s32_10_000_subscribes_to_one_uri_are_answered_or_end_that_connection() 
     }
     host.stop();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s29_guessing_tokens_is_slow_and_does_not_keep_the_owner_out() {
+    let host = Host::dash();
+    let started = Instant::now();
+    let guesses = futures_util::future::join_all((0..60).map(|guess| {
+        let host = &host;
+        async move {
+            let refused = connect_with(host, &format!("?tkn=guess{guess}"), &[]).await;
+            match refused {
+                Err(Refused::Status(status)) => (status, started.elapsed()),
+                Err(Refused::Other(why)) => panic!("{why}"),
+                Ok(_) => panic!("a wrong token was let in"),
+            }
+        }
+    }));
+    let owner = async { Raw::connect_unix(&host).await.initialize(&["1.0.0"]).await };
+    let (guesses, owner) = tokio::join!(guesses, owner);
+    owner.expect("the owner comes in by the unix socket meanwhile");
+    let judged = guesses.iter().filter(|(status, _)| *status == 401).count();
+    let turned_away = guesses.iter().filter(|(status, _)| *status == 429).count();
+    assert_eq!(judged + turned_away, 60, "{guesses:?}");
+    // Sixteen are judged at a time, each for a quarter of a second.
+    let rounds = started.elapsed().as_millis() / 250 + 1;
+    assert!(
+        judged as u128 <= 16 * rounds,
+        "{judged} guesses judged in {rounds} rounds"
+    );
+    assert!(turned_away > 0, "60 guesses at once were all judged");
+    let quickest = guesses
+        .iter()
+        .filter(|(status, _)| *status == 401)
+        .map(|(_, time)| *time)
+        .min();
+    assert!(
+        quickest.unwrap() >= Duration::from_millis(250),
+        "{quickest:?}"
+    );
+    drop(Raw::open(&host).await);
+    host.stop();
+}

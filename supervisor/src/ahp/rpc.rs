@@ -219,6 +219,20 @@ impl RpcError {
         Self::new(ahp_error_codes::NOT_FOUND, message)
     }
 
+    /// The error for a channel that does not exist: −32001 where its URI says that it would be a
+    /// session, −32008 otherwise.
+    #[must_use]
+    pub fn no_channel(uri: &str) -> Self {
+        if uri.starts_with("ahp-session:") {
+            Self::new(
+                ahp_error_codes::SESSION_NOT_FOUND,
+                "there is no such session",
+            )
+        } else {
+            Self::not_found("there is no such channel")
+        }
+    }
+
     /// −32005 with the versions we speak.
     #[must_use]
     pub fn unsupported_version() -> Self {

@@ -265,7 +265,7 @@ impl Core {
             )));
         }
         if !self.join(connection, uri) {
-            return Err(RpcError::not_found("there is no such channel"));
+            return Err(RpcError::no_channel(uri));
         }
         let snapshot = self.snapshot(connection, uri).unwrap_or_default();
         Ok(Some(format!(r#"{{"snapshot":{snapshot}}}"#)))
