@@ -35,6 +35,13 @@ const REATTACH_GRACE: Duration = Duration::from_secs(5);
 /// How long to leave the listener alone after it failed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
+/// Input that was taken is reported with the next output, which is nearly always its echo; if none
+/// comes, after this long.
+const REPORT_AFTER: Duration = Duration::from_millis(20);
+
+/// More input than this is reported at once: the supervisor counts it as waiting until then.
+const REPORT_STRIDE: u64 = 64 << 10;
+
 /// How long after the last large frame memory is given back.
 const TIDY_AFTER: Duration = Duration::from_secs(1);
 
@@ -77,6 +84,8 @@ pub(crate) struct EventLoop {
     accept_at: Option<Instant>,
     /// When to give memory back: a while after a flood or the start, once.
     tidy_at: Option<Instant>,
+    /// When to report input that was taken, if no output takes the report along.
+    report_at: Option<Instant>,
     /// When to give up without a link.
     alone_until: Option<Instant>,
 }
@@ -105,6 +114,7 @@ impl EventLoop {
             ending: Ending::Not,
             accept_at: None,
             tidy_at: None,
+            report_at: None,
             alone_until: Some(Instant::now() + FIRST_ATTACH_MAX),
         }
     }
@@ -140,14 +150,29 @@ impl EventLoop {
                 self.announce_exit()?;
             }
         }
+        self.report_input(now)?;
         if let Some(terminal) = &self.terminal {
-            self.outbox.input_taken(terminal.input_taken())?;
             if self.is_exit_acked && terminal.is_closed() && !self.has_children {
                 self.ending.leave(now);
             }
         }
         self.flush(now);
         self.tidy(now);
+        Ok(())
+    }
+
+    fn report_input(&mut self, now: Instant) -> Result<(), WireError> {
+        let total = self.terminal.as_ref().map_or(0, Terminal::input_taken);
+        let unreported = self.outbox.unreported_input(total);
+        let is_due = self.report_at.is_some_and(|at| now >= at);
+        if unreported == 0 {
+            self.report_at = None;
+        } else if is_due || unreported >= REPORT_STRIDE || self.outbox.is_sending() {
+            self.report_at = None;
+            self.outbox.input_taken(total)?;
+        } else if self.report_at.is_none() {
+            self.report_at = Some(now + REPORT_AFTER);
+        }
         Ok(())
     }
 
@@ -202,6 +227,7 @@ impl EventLoop {
             let is_readable = PollFlags::POLLIN | PollFlags::POLLHUP | PollFlags::POLLERR;
             if ready.pty.intersects(is_readable) && self.outbox.has_room() {
                 terminal.read_output(now, &mut self.outbox)?;
+                self.report_input(now)?;
                 self.flush(now);
             }
         }

@@ -7,7 +7,7 @@
 //! when a link is lost, so nothing that was shown gets lost with a supervisor.
 
 use std::collections::VecDeque;
-use std::io::{self, Write};
+use std::io::{self, IoSlice, Write};
 
 use shellward_protocol::limits::{OUTPUT_CHUNK_MAX, OUTPUT_WINDOW};
 use shellward_protocol::message::{InputTaken, Output};
@@ -18,6 +18,9 @@ const OUTPUT_EXTRA: usize = 256;
 
 /// A frame of this size is part of a flood.
 const LARGE: usize = 16 << 10;
+
+/// Frames that go out in one system call: a keystroke's echo and the report that it was taken.
+const FRAMES_PER_WRITE: usize = 4;
 
 /// Less room than this is not used: a window that opens byte by byte would make frames of a byte.
 const ROOM_MIN: usize = 4 << 10;
@@ -182,21 +185,34 @@ impl Outbox {
         self.unsent.is_empty()
     }
 
+    /// Whether anything is on its way to the socket.
+    pub(crate) fn is_sending(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    /// How much of the input that was taken is not reported yet, in bytes.
+    pub(crate) fn unreported_input(&self, total: u64) -> u64 {
+        if self.attached {
+            total.saturating_sub(self.taken)
+        } else {
+            0
+        }
+    }
+
     /// Whether there is something to write that the window allows.
     pub(crate) fn wants_write(&self) -> bool {
         self.attached
             && self
                 .unsent
                 .front()
-                .is_some_and(|frame| self.is_allowed(frame))
+                .is_some_and(|frame| self.cursor > 0 || self.is_allowed(frame))
     }
 
     /// Invalid bytes triple on the way to U+FFFD, so more may be made than the window allows; it
-    /// waits here.
+    /// waits here. A frame that is begun is always finished.
     fn is_allowed(&self, frame: &Frame) -> bool {
         match frame.kind {
-            // One that is begun is always finished.
-            Kind::Output { end } => self.cursor > 0 || end - self.acked <= OUTPUT_WINDOW,
+            Kind::Output { end } => end - self.acked <= OUTPUT_WINDOW,
             Kind::InputTaken | Kind::Other => true,
         }
     }
@@ -204,22 +220,35 @@ impl Outbox {
     /// Writes until nothing is left, the window is used up or the socket is full.
     pub(crate) fn write_to(&mut self, mut stream: impl Write) -> io::Result<()> {
         while self.wants_write() {
-            let Some(frame) = self.unsent.front() else {
-                break;
-            };
-            match stream.write(frame.bytes.get(self.cursor..).unwrap_or_default()) {
+            let mut slices = [IoSlice::new(&[]); FRAMES_PER_WRITE];
+            let mut start = self.cursor;
+            for (slice, frame) in slices.iter_mut().zip(&self.unsent) {
+                if start == 0 && !self.is_allowed(frame) {
+                    break;
+                }
+                *slice = IoSlice::new(frame.bytes.get(start..).unwrap_or_default());
+                start = 0;
+            }
+            match stream.write_vectored(&slices) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(n) => self.cursor += n,
+                Ok(n) => self.written(n),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
-            if self.cursor >= frame.bytes.len() {
-                self.cursor = 0;
-                self.first_is_sent();
-            }
         }
         Ok(())
+    }
+
+    /// Counts bytes that the socket took.
+    fn written(&mut self, n: usize) {
+        self.cursor += n;
+        while let Some(frame) = self.unsent.front()
+            && self.cursor >= frame.bytes.len()
+        {
+            self.cursor -= frame.bytes.len();
+            self.first_is_sent();
+        }
     }
 
     fn first_is_sent(&mut self) {

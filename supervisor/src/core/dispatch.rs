@@ -11,6 +11,7 @@ use crate::ahp::claim::{Claim, may_change};
 use crate::ahp::envelope::{Origin, envelope, rejection};
 use crate::ahp::params::Dispatch;
 use crate::ahp::{HostAction, RpcError, names, root};
+use crate::worker_link::InputFull;
 
 impl Core {
     pub(super) fn dispatch(
@@ -84,16 +85,20 @@ impl Core {
                 if self.settings.input_from_holder {
                     self.holds(claim, origin.client_id, false)?;
                 }
-                running?.input(data.as_bytes()).map_err(|full| {
+                let link = running?;
+                let refuse = |full: InputFull| {
                     format!(
                         "{} bytes of input wait for the program, and this would be too many; send it later",
                         full.0
                     )
-                })?;
+                };
+                link.admits(data.len()).map_err(refuse)?;
                 // To the sender alone: what is typed may be a password (design.md).
                 let seq = self.next_seq();
                 let text = envelope(&dispatch.channel, &dispatch.action, Some(origin), seq);
                 self.send(sender, text);
+                // Last, because the task that is woken last runs first, and this one is waited for.
+                link.input(data.as_bytes()).map_err(refuse)?;
             }
             ClientAction::Resized(size) => {
                 if self.settings.size_from_holder {

@@ -7,5 +7,5 @@ mod queue;
 mod task;
 
 pub use process::{Control, Workers};
-pub use queue::LinkQueue;
+pub use queue::{InputFull, LinkQueue};
 pub(crate) use task::run;

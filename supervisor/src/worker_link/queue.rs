@@ -45,16 +45,26 @@ impl LinkQueue {
         self.ready.notify_one();
     }
 
-    /// Types `data`, whole or not at all.
+    /// Whether `bytes` more can be typed. Only the core types, so what it was told stays true.
     ///
     /// # Errors
     /// More than `INPUT_PENDING_MAX` would wait.
-    pub fn input(&self, data: &[u8]) -> Result<(), InputFull> {
-        let mut inner = self.lock();
+    pub fn admits(&self, bytes: usize) -> Result<(), InputFull> {
+        let inner = self.lock();
         let waiting = inner.accepted - inner.taken;
-        if waiting + data.len() as u64 > INPUT_PENDING_MAX {
+        if waiting + bytes as u64 > INPUT_PENDING_MAX {
             return Err(InputFull(waiting));
         }
+        Ok(())
+    }
+
+    /// Types `data`, whole or not at all.
+    ///
+    /// # Errors
+    /// As [`Self::admits`].
+    pub fn input(&self, data: &[u8]) -> Result<(), InputFull> {
+        self.admits(data.len())?;
+        let mut inner = self.lock();
         inner.accepted += data.len() as u64;
         inner.input.extend_from_slice(data);
         drop(inner);

@@ -59,6 +59,7 @@ impl EventLoop {
                     self.alone_until,
                     self.accept_at,
                     self.tidy_at,
+                    self.report_at,
                     self.ending.deadline(),
                     exit,
                     read,
