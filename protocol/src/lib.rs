@@ -24,7 +24,7 @@ pub use data::Data;
 pub use error::WireError;
 pub use frame::{FrameDecoder, Header};
 pub use hello::{Hello, Role};
-pub use message::{Boot, FromWorker, ToWorker};
+pub use message::{Boot, FromWorker, ProbeReport, ToWorker};
 pub use token::AttachToken;
 
 /// The wire version this crate speaks: the number in every header it writes.

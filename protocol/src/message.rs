@@ -17,6 +17,8 @@ pub mod kind {
     pub const HELLO: u16 = 1;
     /// [`crate::Boot`], on the pipe a worker inherits.
     pub const BOOT: u16 = 2;
+    /// [`super::ProbeReport`], on the pipe a probe inherits.
+    pub const PROBE_REPORT: u16 = 3;
     /// [`super::Start`].
     pub const START: u16 = 16;
     /// [`super::Input`].
@@ -91,6 +93,72 @@ impl<'a> Boot<'a> {
     }
 }
 
+/// What a probe found out before it left. A probe that crashes or hangs sends none.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ProbeReport {
+    /// A program ran on a pty: its output arrived, it saw the size, and its end was told.
+    Works,
+    /// No pty could be opened, or it did not carry what was written to it.
+    NoPty(Trouble),
+    /// The binding's file could not be loaded; the words are the loader's own.
+    BindingMissing(Trouble),
+    /// It was loaded, but is not of the ABI version we speak, or lacks a function.
+    BindingAbi(Trouble),
+    /// The file or a directory it lies in may not be trusted, or the system refused something
+    /// that has nothing to do with ptys.
+    Refused(Trouble),
+}
+
+/// Why something does not work.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trouble {
+    /// The system's error number, if it gave one.
+    pub errno: Option<i32>,
+    /// In words; at most [`REASON_MAX`] bytes.
+    pub words: String,
+}
+
+impl ProbeReport {
+    /// What is wrong, unless nothing is.
+    #[must_use]
+    pub fn trouble(&self) -> Option<&Trouble> {
+        match self {
+            Self::Works => None,
+            Self::NoPty(trouble)
+            | Self::BindingMissing(trouble)
+            | Self::BindingAbi(trouble)
+            | Self::Refused(trouble) => Some(trouble),
+        }
+    }
+
+    /// Appends the frame to `out`; on an error `out` is unchanged.
+    ///
+    /// # Errors
+    /// The words are over the payload limit.
+    pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
+        let kind = kind::PROBE_REPORT;
+        write_frame(kind, out, |out| codec::encode(kind, self, out))
+    }
+
+    /// Reads the frame.
+    ///
+    /// # Errors
+    /// Another kind, or a malformed payload.
+    pub fn decode(header: Header, payload: &[u8]) -> Result<Self, WireError> {
+        if header.kind != kind::PROBE_REPORT {
+            return Err(WireError::UnknownKind(header.kind));
+        }
+        let report: Self = codec::decode(header.kind, payload)?;
+        match report.trouble() {
+            Some(trouble) if trouble.words.len() > REASON_MAX => Err(WireError::Malformed {
+                kind: header.kind,
+                detail: "the words are too long".to_owned(),
+            }),
+            _ => Ok(report),
+        }
+    }
+}
+
 /// A terminal's size in character cells, each within [`SIZE_RANGE`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Size {
@@ -112,6 +180,16 @@ pub enum Command<'a> {
     Program(Vec<Data<'a>>),
 }
 
+/// What the shell sits on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mode<'a> {
+    /// A pseudoterminal, opened by the binding at this path; empty means the built-in one.
+    #[serde(borrow)]
+    Pty(Data<'a>),
+    /// Three pipes.
+    Pipes,
+}
+
 /// One resource limit for the shell (`setrlimit`); `u64::MAX` is unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limit {
@@ -123,9 +201,12 @@ pub struct Limit {
     pub hard: u64,
 }
 
-/// Open a pty and start the shell. Sent once, first.
+/// Start the shell on a pty or on pipes. Sent once, first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start<'a> {
+    /// What it sits on.
+    #[serde(borrow)]
+    pub mode: Mode<'a>,
     /// Absolute path of the shell; empty means the account's own.
     #[serde(borrow)]
     pub shell: Data<'a>,

@@ -146,6 +146,7 @@ pub(super) fn start_frame(
         .collect();
     let mut frame = Vec::new();
     ToWorker::Start(Box::new(Start {
+        mode: shellward_protocol::message::Mode::Pty(shellward_protocol::Data::default()),
         shell: shellward_protocol::Data::borrowed(shell.as_os_str().as_bytes()),
         command: shellward_protocol::message::Command::Shell,
         cwd: shellward_protocol::Data::borrowed(cwd.as_os_str().as_bytes()),
