@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use crate::host::Host;
 use crate::leftovers::Marks;
 use crate::proc::{self, Process};
-use crate::{DEADLINE, unique};
+use crate::{DEADLINE, on_pipes, unique};
 
 /// The folder of the binaries under test.
 pub fn binaries() -> PathBuf {
@@ -136,6 +136,13 @@ impl HostBuilder {
         self
     }
 
+    /// Runs the host in a mount namespace of its own, where the shell line `mounts` is run first.
+    /// Needs root.
+    pub fn with_mounts(self, mounts: &str) -> Self {
+        let script = format!("{mounts} && exec \"$0\" \"$@\"");
+        self.run_with(&["unshare", "--mount", "/bin/sh", "-c", &script])
+    }
+
     /// Runs the host as another user, with copies of the binaries that this user can reach, and
     /// with at most `processes` processes and threads if given. Needs root.
     pub fn as_user(mut self, uid: u32, processes: Option<u32>) -> Self {
@@ -192,6 +199,9 @@ impl HostBuilder {
             "--ready-json".into(),
         ]);
         words.extend(self.flags.iter().cloned());
+        if on_pipes() && !self.flags.iter().any(|flag| flag == "--pty") {
+            words.extend(["--pty".into(), "never".into()]);
+        }
         let mut command = Command::new(&words[0]);
         command
             .args(&words[1..])

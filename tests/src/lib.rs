@@ -5,11 +5,13 @@
 #![forbid(unsafe_code)]
 
 pub mod bare;
+pub mod binding;
 pub mod builder;
 pub mod folded;
 pub mod host;
 pub mod leftovers;
 pub mod official;
+pub mod probe;
 pub mod proc;
 pub mod raw;
 pub mod term;
@@ -30,6 +32,22 @@ pub const DEADLINE: Duration = Duration::from_secs(10);
 
 /// The root channel.
 pub const ROOT: &str = "ahp-root://";
+
+/// Whether this run of the suite has its hosts serve on pipes (`SHELLWARD_TEST_PTY=never`).
+///
+/// Which tests take part in such a run is said in `.config/nextest.toml`, profile `pipes`.
+pub fn on_pipes() -> bool {
+    std::env::var_os("SHELLWARD_TEST_PTY").is_some_and(|mode| mode == "never")
+}
+
+/// Whether the test may go on; where it may not, says so.
+pub fn needs_root(what: &str) -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    if !root {
+        eprintln!("not run: {what} needs root");
+    }
+    root
+}
 
 /// Asks `check` until it answers, and panics with `what` after `limit`.
 ///

@@ -133,8 +133,23 @@ impl Term {
         found
     }
 
-    /// Waits for the first prompt, root's or anybody's.
+    /// Whether its shell sits on a pseudoterminal.
+    pub fn is_pty(&self) -> bool {
+        self.folded.state.is_pty != Some(false)
+    }
+
+    /// How the end of a line that a program prints looks to the reader.
+    pub fn newline(&self) -> &'static str {
+        if self.is_pty() { "\r\n" } else { "\n" }
+    }
+
+    /// Waits for the first prompt, root's or anybody's; on pipes, where there is none, for the
+    /// shell's first answer.
     pub async fn wait_prompt(&mut self) {
+        if !self.is_pty() {
+            self.output_of("true").await;
+            return;
+        }
         let prompted = |seen: &str| seen.ends_with("# ") || seen.ends_with("$ ");
         if !prompted(&self.seen) {
             let what = format!("a prompt in {}", self.uri);
@@ -175,7 +190,7 @@ impl Term {
     }
 
     /// Runs a command line in the shell and returns what it printed, line ends as the pty made
-    /// them. Works while the terminal echoes what is typed, because the markers are typed in two
+    /// them. On pipes nothing is echoed. Works while the terminal echoes what is typed, because the markers are typed in two
     /// halves.
     pub async fn output_of(&mut self, command: &str) -> String {
         self.output_within(command, DEADLINE).await

@@ -1,0 +1,3 @@
+/* Closes every descriptor while it is loaded. */
+#define ON_LOAD close_everything()
+#include "base.h"

@@ -1,0 +1,2 @@
+/* Does everything right, and gives the slave as a descriptor. */
+#include "base.h"

@@ -1,0 +1,3 @@
+/* Does everything right, and gives the slave by its name. */
+#define BY_NAME
+#include "base.h"

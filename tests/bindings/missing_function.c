@@ -1,0 +1,3 @@
+/* Lacks one function. */
+#define NO_WORDS
+#include "base.h"

@@ -1,0 +1,3 @@
+/* Lacks the version function. */
+#define NO_VERSION
+#include "base.h"

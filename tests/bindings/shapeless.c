@@ -1,0 +1,3 @@
+/* Does not set the size. */
+#define SHAPELESS
+#include "base.h"
