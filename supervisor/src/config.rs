@@ -45,6 +45,13 @@ pub struct ServeArgs {
     /// What terminals run [default: $SHELL, else the account's shell]
     #[arg(long, value_name = "PATH")]
     pub shell: Option<PathBuf>,
+    /// Whether terminals sit on ptys [default: auto]
+    #[arg(long, value_enum)]
+    pub pty: Option<PtyMode>,
+    /// A shared library that opens ptys (C ABI of worker/include/shellward_pty.h), by its absolute
+    /// path [default: the built-in binding]
+    #[arg(long, value_name = "LIB")]
+    pub pty_binding: Option<PathBuf>,
     /// A flag of every command, so it is declared with them ([`crate::cli::Cli`]).
     #[arg(skip)]
     pub runtime_dir: Option<PathBuf>,
@@ -75,6 +82,19 @@ pub struct ServeArgs {
     /// Who may resize a terminal [default: anyone]
     #[arg(long, value_enum)]
     pub size_from: Option<From>,
+}
+
+/// `--pty`
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PtyMode {
+    /// On ptys if a probe says that they work, else on pipes.
+    #[default]
+    Auto,
+    /// Always on pipes; no pty is tried.
+    Never,
+    /// On ptys, or not at all.
+    Require,
 }
 
 /// `--on-exit`
@@ -182,6 +202,8 @@ impl ServeArgs {
             allow_host: either(self.allow_host, file.allow_host),
             directory: self.directory.or(file.directory),
             shell: self.shell.or(file.shell),
+            pty: self.pty.or(file.pty),
+            pty_binding: self.pty_binding.or(file.pty_binding),
             runtime_dir: self.runtime_dir.or(file.runtime_dir),
             state_dir: self.state_dir.or(file.state_dir),
             worker: self.worker.or(file.worker),
@@ -270,6 +292,22 @@ pub fn time(flag: &'static str, text: &str) -> Result<Duration, ConfigError> {
             value: text.to_owned(),
             reason: "write seconds, or a number with s, m, h or d, e.g. 90 or 1h",
         })
+}
+
+/// A binding's path as the worker takes it.
+///
+/// # Errors
+/// It is not absolute: a library is never searched for.
+pub fn binding(path: PathBuf) -> Result<PathBuf, ConfigError> {
+    if path.is_absolute() {
+        Ok(path)
+    } else {
+        Err(ConfigError::Value {
+            flag: "pty-binding",
+            value: path.display().to_string(),
+            reason: "name the library by its absolute path; it is never searched for",
+        })
+    }
 }
 
 /// Whether a file can be used as a shell.

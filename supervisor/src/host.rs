@@ -10,6 +10,8 @@ use tokio::sync::{Notify, Semaphore};
 
 use crate::core::{Core, Effect, Settings, TerminalKey};
 use crate::limits::{PARALLEL_STARTS, SHUTDOWN_TIME, STOPPED_WORKER_TIME, TERMINATE_TIME};
+use crate::probe::Verdict;
+use crate::ptys::Ptys;
 use crate::worker_link::{self, Workers};
 
 /// Everything that tasks of the host share.
@@ -17,6 +19,8 @@ use crate::worker_link::{self, Workers};
 pub struct Host {
     core: Mutex<Core>,
     pub(crate) workers: Workers,
+    /// What terminals sit on.
+    pub ptys: Ptys,
     pub(crate) worker_binary: PathBuf,
     /// The directory of the workers' sockets.
     pub(crate) worker_sockets: PathBuf,
@@ -40,6 +44,8 @@ pub struct Parts {
     /// The operator's decisions.
     pub settings: Settings,
     /// See [`Host`].
+    pub ptys: Ptys,
+    /// See [`Host`].
     pub epoch: u64,
     /// Path of `shellward-worker`.
     pub worker_binary: PathBuf,
@@ -60,6 +66,7 @@ impl Host {
         Arc::new_cyclic(|this| Self {
             core: Mutex::new(Core::new(parts.settings, seq)),
             workers: Workers::default(),
+            ptys: parts.ptys,
             worker_binary: parts.worker_binary,
             worker_sockets: parts.worker_sockets,
             epoch: parts.epoch,
@@ -105,7 +112,21 @@ impl Host {
             }
             Effect::Reschedule => self.reschedule.notify_one(),
             Effect::Shutdown => self.shutdown.notify_one(),
+            Effect::Probe(asker) => {
+                tokio::spawn(async move {
+                    host.ask_probe().await;
+                    host.with_core(|core, _, _| core.probe_answered(&asker));
+                });
+            }
         }
+    }
+
+    /// Asks a probe whether ptys work, and has the core say so from now on.
+    pub async fn ask_probe(&self) -> Verdict {
+        let verdict = self.ptys.ask(&self.workers).await;
+        let report = self.ptys.report();
+        self.with_core(|core, _, _| core.set_probe(verdict.works(), report));
+        verdict
     }
 
     async fn watch_end(&self, key: TerminalKey) {

@@ -14,6 +14,7 @@ pub mod host;
 pub mod limits;
 pub mod outbox;
 pub mod probe;
+pub mod ptys;
 pub mod rundir;
 pub mod scrollback;
 pub mod serve;

@@ -102,6 +102,12 @@ pub const SHUTDOWN_TIME: Duration = Duration::from_secs(8);
 /// How long the probe may take (design.md).
 pub const PROBE_TIME: Duration = Duration::from_secs(3);
 
+/// What is kept of a probe's stderr, in bytes: a loader's message is one line.
+pub const PROBE_WORDS_BYTES: usize = 1024;
+
+/// Workers that die one after the other before their shell runs, until the probe is asked again.
+pub const CRASHES_AT_START: u32 = 3;
+
 /// The longest line taken from a worker's log pipe, in bytes (OpenSSH does the same).
 pub const WORKER_LOG_LINE_BYTES: usize = 4096;
 

@@ -3,26 +3,31 @@
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use shellward::cli::{Cli, Command, NotAvailable};
+use shellward::cli::{Cli, Command, NoPty, NotAvailable};
+use shellward::serve::PtyRequired;
 use shellward::{cli, serve};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let result = match cli.command {
-        Command::Serve(mut args) => {
-            log_to_stderr();
-            args.runtime_dir = cli.runtime_dir;
-            runtime(true).and_then(|runtime| runtime.block_on(serve::serve(*args)))
-        }
-        Command::Ops(command) => {
-            runtime(false).and_then(|runtime| runtime.block_on(cli::run(command, cli.runtime_dir)))
-        }
-    };
+    let result =
+        match cli.command {
+            Command::Serve(mut args) => {
+                log_to_stderr();
+                args.runtime_dir = cli.runtime_dir;
+                runtime(true).and_then(|runtime| runtime.block_on(serve::serve(*args)))
+            }
+            Command::Probe(args) => runtime(false)
+                .and_then(|runtime| runtime.block_on(cli::probe(args, cli.runtime_dir))),
+            Command::Ops(command) => runtime(false)
+                .and_then(|runtime| runtime.block_on(cli::run(command, cli.runtime_dir))),
+        };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             cli::complain(&error);
-            ExitCode::from(if error.is::<NotAvailable>() { 3 } else { 1 })
+            let not_available =
+                error.is::<NotAvailable>() || error.is::<PtyRequired>() || error.is::<NoPty>();
+            ExitCode::from(if not_available { 3 } else { 1 })
         }
     }
 }

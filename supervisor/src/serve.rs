@@ -11,13 +11,13 @@ use serde_json::json;
 use shellward_protocol::message::Limit;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::config::{Address, Claims, From, ServeArgs, check_shell, time};
+use crate::config::{Address, Claims, From, PtyMode, ServeArgs, binding, check_shell, time};
 use crate::core::Settings;
 use crate::front::door::Policy;
 use crate::front::{Front, Listener};
 use crate::host::{Host, Parts};
 use crate::limits::CLOSE_TIME;
-use crate::probe::probe;
+use crate::ptys::Ptys;
 use crate::rundir::{self, RuntimeDir};
 use crate::token::ConnectionToken;
 
@@ -60,10 +60,6 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     // (field case S-26).
     std::env::set_current_dir("/").context("cannot change to /")?;
 
-    let pty = probe(&worker_binary).await;
-    if let Err(reason) = &pty {
-        tracing::warn!(%reason, "ptys do not work here: terminals will fail to start");
-    }
     let url = listeners
         .iter()
         .find_map(Listener::address)
@@ -86,16 +82,29 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
                 "version": env!("CARGO_PKG_VERSION"),
                 "url": url,
                 "socket": socket,
-                "pty": pty.is_ok(),
-                "probe": pty.as_ref().err().map_or("ok", String::as_str),
+                "pty": false,
+                "probe": null,
             }),
         },
         epoch: rundir::next_epoch(&state_dir)?,
+        ptys: Ptys::new(
+            args.pty.unwrap_or_default(),
+            args.pty_binding.clone().map(binding).transpose()?,
+            worker_binary.clone(),
+        ),
         worker_binary,
         worker_sockets: runtime.worker_sockets(),
         shell_limits,
         shell_umask: shell_umask.bits(),
     });
+    let pty = host.ask_probe().await.works();
+    if !pty && host.ptys.mode() == PtyMode::Require {
+        for socket in listeners.iter().filter_map(Listener::path) {
+            remove_socket(socket);
+        }
+        runtime.clean();
+        return Err(PtyRequired(host.ptys.refusal()).into());
+    }
     let front = Front::new(
         host.clone(),
         Policy {
@@ -127,11 +136,11 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
         url.as_deref(),
         socket.as_deref(),
         token_file.as_deref(),
-        pty.is_ok(),
+        pty,
     )?;
 
     let end = tokio::select! {
-        end = signals.wait() => end,
+        end = signals.wait(&host) => end,
         () = host.shutdown.notified() => End::Orderly,
     };
     if end == End::AtOnce {
@@ -141,10 +150,8 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     tracing::info!("ending");
     tasks.abort_all();
     while tasks.join_next().await.is_some() {}
-    for socket in sockets {
-        if let Err(error) = std::fs::remove_file(&socket) {
-            tracing::debug!(%error, "a client socket was gone already");
-        }
+    for socket in &sockets {
+        remove_socket(socket);
     }
     if !host.end().await {
         tracing::warn!("some terminals did not end in time");
@@ -154,6 +161,17 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     }
     runtime.clean();
     Ok(())
+}
+
+/// `--pty require` where ptys do not work: exit code 3.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct PtyRequired(String);
+
+fn remove_socket(path: &Path) {
+    if let Err(error) = std::fs::remove_file(path) {
+        tracing::debug!(%error, "a client socket was gone already");
+    }
 }
 
 /// The signals that mean something to `serve` (design.md, "Signals to `serve`").
@@ -175,13 +193,16 @@ impl Signals {
         })
     }
 
-    async fn wait(&mut self) -> End {
+    async fn wait(&mut self, host: &Host) -> End {
         loop {
             tokio::select! {
                 _ = self.term.recv() => return End::Orderly,
                 _ = self.int.recv() => return End::Orderly,
                 _ = self.quit.recv() => return End::AtOnce,
-                _ = self.hup.recv() => tracing::info!("HUP: nothing is read again yet"),
+                _ = self.hup.recv() => {
+                    tracing::info!("HUP: asking again whether ptys work");
+                    host.ask_probe().await;
+                }
             }
         }
     }
@@ -250,7 +271,7 @@ fn account() -> String {
         .map_or_else(|| uid.to_string(), |user| user.name)
 }
 
-fn worker_binary(given: Option<&Path>) -> anyhow::Result<PathBuf> {
+pub(crate) fn worker_binary(given: Option<&Path>) -> anyhow::Result<PathBuf> {
     let path = match given {
         Some(path) => std::path::absolute(path)?,
         None => std::env::current_exe()

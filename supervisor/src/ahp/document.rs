@@ -120,6 +120,11 @@ impl TerminalDocument {
         }
     }
 
+    /// Says what it sits on, before anybody has seen it.
+    pub fn set_pty(&mut self, is_pty: bool) {
+        self.state.is_pty = Some(is_pty);
+    }
+
     /// Whether it sits on a pty.
     #[must_use]
     pub fn is_pty(&self) -> bool {

@@ -28,9 +28,12 @@ pub fn config_values(default_shell: &str) -> Map<String, Value> {
     values
 }
 
+/// Where the root state tells what a probe found out about ptys.
+pub const PROBE: &str = "shellward.probe";
+
 /// The root state as one connection sees it; `terminals` is the list as JSON.
 #[must_use]
-pub fn state(terminals: &str, default_shell: &str) -> String {
+pub fn state(terminals: &str, default_shell: &str, probe: &Value) -> String {
     let property = ConfigPropertySchema {
         r#type: "string".into(),
         title: "Default Shell".into(),
@@ -61,7 +64,7 @@ pub fn state(terminals: &str, default_shell: &str) -> String {
             },
             values: config_values(default_shell),
         }),
-        meta: None,
+        meta: Some([(PROBE.to_owned(), probe.clone())].into_iter().collect()),
     };
     let mut text = to_json(&state);
     // The list is serialised once for everybody; everything else here is small.
@@ -106,7 +109,7 @@ mod tests {
 
     #[test]
     fn the_official_types_read_state_and_actions() {
-        let text = state("[]", "/bin/bash");
+        let text = state("[]", "/bin/bash", &json!({"result": "works"}));
         let mut root: RootState = serde_json::from_str(&text).unwrap();
         assert_eq!(root.terminals, Some(vec![]));
         let list = r#"[{"resource":"t:/x","title":"a","claim":{"kind":"client","clientId":"c"},"lifecycle":{"status":"running"}}]"#;

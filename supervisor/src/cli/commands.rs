@@ -94,7 +94,7 @@ async fn carry_out(client: &mut Client, command: Ops) -> anyhow::Result<()> {
     }
 }
 
-fn print(text: &str) -> anyhow::Result<()> {
+pub(super) fn print(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         // The reader has seen enough (`shellward read x | head`).
@@ -176,6 +176,9 @@ async fn first_output(client: &mut Client, uri: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Columns of `ps`.
+const COLUMNS: usize = 9;
+
 async fn ps(client: &mut Client, as_json: bool) -> anyhow::Result<()> {
     let report = report(client).await?;
     if as_json {
@@ -185,7 +188,10 @@ async fn ps(client: &mut Client, as_json: bool) -> anyhow::Result<()> {
     let pty = if supervisor["pty"] == true {
         "ptys work".to_owned()
     } else {
-        format!("no ptys: {}", text(&supervisor["probe"]))
+        format!(
+            "terminals run on pipes: {}",
+            text(&supervisor["probe"]["sentence"])
+        )
     };
     let mut lines = format!(
         "shellward {}, pid {}, {}, {pty}\n",
@@ -203,13 +209,13 @@ async fn ps(client: &mut Client, as_json: bool) -> anyhow::Result<()> {
         return print(&lines);
     }
     let head = [
-        "ID", "STATE", "SIZE", "WORKER", "SHELL", "TITLE", "CLAIM", "URI",
+        "ID", "STATE", "ON", "SIZE", "WORKER", "SHELL", "TITLE", "CLAIM", "URI",
     ]
     .map(str::to_owned);
-    let rows: Vec<[String; 8]> = std::iter::once(head)
+    let rows: Vec<[String; COLUMNS]> = std::iter::once(head)
         .chain(terminals.iter().map(row))
         .collect();
-    let widths: Vec<usize> = (0..8)
+    let widths: Vec<usize> = (0..COLUMNS)
         .map(|column| {
             rows.iter()
                 .map(|row| row[column].chars().count())
@@ -229,7 +235,7 @@ async fn ps(client: &mut Client, as_json: bool) -> anyhow::Result<()> {
     print(&lines)
 }
 
-fn row(terminal: &Value) -> [String; 8] {
+fn row(terminal: &Value) -> [String; COLUMNS] {
     let mut state = text(&terminal["state"]);
     if let Some(code) = terminal["exitCode"].as_i64() {
         state = format!("{state} {code}");
@@ -241,6 +247,12 @@ fn row(terminal: &Value) -> [String; 8] {
     [
         text(&terminal["id"]),
         state,
+        if terminal["isPty"] == true {
+            "pty"
+        } else {
+            "pipes"
+        }
+        .to_owned(),
         format!("{}x{}", text(&terminal["cols"]), text(&terminal["rows"])),
         text(&terminal["workerPid"]),
         text(&terminal["shellPid"]),

@@ -4,6 +4,7 @@ mod client;
 mod commands;
 mod escapes;
 mod plain;
+mod probe;
 mod target;
 
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use clap::{Args, Parser, Subcommand};
 
 pub use client::NotAvailable;
 pub use commands::run;
+pub use probe::{NoPty, ProbeArgs, probe};
 
 use crate::config::ServeArgs;
 
@@ -48,6 +50,11 @@ pub struct Cli {
 pub enum Command {
     /// Run the host until TERM, INT or `shellward shutdown`; all terminals end with it
     Serve(Box<ServeArgs>),
+    /// Find out whether ptys work here: exit code 0 if they do, 3 if not
+    ///
+    /// Asks the running host to try again, so that a repaired machine or binding is taken up. With
+    /// --pty-binding, or where no host runs, it tries by itself.
+    Probe(ProbeArgs),
     #[command(flatten)]
     #[allow(missing_docs)]
     Ops(Ops),

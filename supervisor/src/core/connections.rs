@@ -311,7 +311,11 @@ impl Core {
 
     fn snapshot(&self, connection: ConnectionId, uri: &str) -> Option<String> {
         if names::is_root(uri) {
-            let state = root::state(&self.root_list, &self.default_shell(connection));
+            let state = root::state(
+                &self.root_list,
+                &self.default_shell(connection),
+                &self.settings.about["probe"],
+            );
             return Some(root::snapshot_json(uri, &state, self.seq));
         }
         let terminal = self.terminals.get(&self.live(uri)?)?;

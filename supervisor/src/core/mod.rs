@@ -85,6 +85,15 @@ pub enum Effect {
     Reschedule,
     /// An operator asked for an orderly end.
     Shutdown,
+    /// Somebody asked whether ptys work; answer with [`Core::probe_answered`].
+    Probe(Asker),
+}
+
+/// Who waits for an answer that the core cannot give itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asker {
+    connection: ConnectionId,
+    id: u64,
 }
 
 /// A client we could take back through `reconnect`.
@@ -202,6 +211,15 @@ impl Core {
             "x-shellward/shutdown" => {
                 effects.push(Effect::Shutdown);
                 Ok(Some("null".to_owned()))
+            }
+            "x-shellward/probe" => {
+                effects.extend(call.id.map(|id| {
+                    Effect::Probe(Asker {
+                        connection: call.connection,
+                        id,
+                    })
+                }));
+                Ok(None)
             }
             other => Err(RpcError::unknown_method(other)),
         };

@@ -2,9 +2,22 @@
 
 use serde_json::{Value, json};
 
-use super::{Core, Phase, Terminal};
+use super::{Asker, Core, Phase, Terminal};
+use crate::ahp::rpc;
 
 impl Core {
+    /// What a probe found out about ptys, as everybody is told from now on.
+    pub fn set_probe(&mut self, works: bool, report: Value) {
+        self.settings.about["pty"] = json!(works);
+        self.settings.about["probe"] = report;
+    }
+
+    /// The probe that somebody asked for has answered ([`Self::set_probe`]).
+    pub fn probe_answered(&self, asker: &Asker) {
+        let report = &self.settings.about["probe"];
+        self.send(asker.connection, rpc::reply(asker.id, report));
+    }
+
     /// `{"supervisor":{…},"terminals":[…]}`; members are only ever added (design.md).
     pub(super) fn terminals_report(&self) -> String {
         let terminals: Vec<Value> = self

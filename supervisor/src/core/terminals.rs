@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::ws::Utf8Bytes;
-use shellward_protocol::message::ExitStatus;
+use shellward_protocol::message::{ExitStatus, Started};
 
 use super::replay::Channel;
 use super::{Call, Core, Effect, Gone, Phase, Shared, StartPlan, Terminal, TerminalKey};
@@ -131,14 +131,15 @@ impl Core {
     pub fn started(
         &mut self,
         key: TerminalKey,
-        shell_pid: u32,
+        started: Started,
         now: Instant,
         effects: &mut Vec<Effect>,
     ) -> Option<Running> {
         let terminal = self.terminals.get_mut(&key)?;
+        terminal.document.set_pty(started.is_pty);
         let link = Arc::new(LinkQueue::default());
         terminal.link = Some(Arc::clone(&link));
-        terminal.shell_pid = Some(shell_pid);
+        terminal.shell_pid = Some(started.shell_pid);
         let shared = Arc::clone(&terminal.shared);
         if let Phase::Starting { creator } = std::mem::replace(&mut terminal.phase, Phase::Live) {
             self.root_list_changed();

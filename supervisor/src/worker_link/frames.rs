@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use interprocess::local_socket::GenericFilePath;
 use interprocess::local_socket::tokio::{Stream, prelude::*};
-use shellward_protocol::message::{Limit, Size, Start};
+use shellward_protocol::message::{Limit, Mode, Size, Start};
 use shellward_protocol::{
     AttachToken, FrameDecoder, FromWorker, Hello, OLDEST_WIRE_VERSION, Role, ToWorker,
     WIRE_VERSION, WireError,
@@ -134,6 +134,7 @@ impl Receiver {
 
 /// The frame that starts a shell.
 pub(super) fn start_frame(
+    mode: Mode<'_>,
     shell: &Path,
     cwd: &Path,
     size: Size,
@@ -146,7 +147,7 @@ pub(super) fn start_frame(
         .collect();
     let mut frame = Vec::new();
     ToWorker::Start(Box::new(Start {
-        mode: shellward_protocol::message::Mode::Pty(shellward_protocol::Data::default()),
+        mode,
         shell: shellward_protocol::Data::borrowed(shell.as_os_str().as_bytes()),
         command: shellward_protocol::message::Command::Shell,
         cwd: shellward_protocol::Data::borrowed(cwd.as_os_str().as_bytes()),

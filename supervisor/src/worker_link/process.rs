@@ -53,10 +53,16 @@ impl Control {
 /// All worker processes, and the lock under which they are made.
 #[derive(Debug)]
 pub struct Workers {
-    known: Mutex<HashMap<TerminalKey, Arc<Control>>>,
+    known: Mutex<Known>,
     /// Children that this process had before it started any worker: a script may have executed us
     /// in its place. They are none of our business.
     inherited: Vec<u32>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    workers: HashMap<TerminalKey, Arc<Control>>,
+    probes: Vec<u32>,
 }
 
 impl Default for Workers {
@@ -69,7 +75,7 @@ impl Default for Workers {
 }
 
 impl Workers {
-    fn lock(&self) -> MutexGuard<'_, HashMap<TerminalKey, Arc<Control>>> {
+    fn lock(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -78,18 +84,37 @@ impl Workers {
     pub(super) fn with_known<T>(&self, look: impl FnOnce(&dyn Fn(u32) -> bool) -> T) -> T {
         let known = self.lock();
         look(&|pid| {
-            self.inherited.contains(&pid) || known.values().any(|control| control.pid == pid)
+            self.inherited.contains(&pid)
+                || known.probes.contains(&pid)
+                || known.workers.values().any(|control| control.pid == pid)
         })
+    }
+
+    /// Forks and executes a probe, known from its first moment.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn spawn_probe(&self, command: &mut Command) -> io::Result<Child> {
+        let mut known = self.lock();
+        let child = command.spawn()?;
+        known.probes.extend(child.id());
+        Ok(child)
+    }
+
+    /// Forgets a probe that was waited for, and ends what it left behind.
+    pub async fn probe_ended(&self, pid: u32) {
+        self.lock().probes.retain(|known| *known != pid);
+        super::orphans::sweep(self).await;
     }
 
     /// Forgets a worker whose process was waited for.
     pub(super) fn forget(&self, key: TerminalKey) {
-        self.lock().remove(&key);
+        self.lock().workers.remove(&key);
     }
 
     /// Has a worker killed, if it is still there.
     pub fn kill(&self, key: TerminalKey) {
-        if let Some(control) = self.lock().get(&key) {
+        if let Some(control) = self.lock().workers.get(&key) {
             control.kill.notify_one();
         }
     }
@@ -97,7 +122,7 @@ impl Workers {
     /// Workers that were stopped (SIGSTOP) since the last call. Called for every SIGCHLD.
     #[must_use]
     pub fn newly_stopped(&self) -> Vec<(Arc<Control>, i32)> {
-        let known: Vec<Arc<Control>> = self.lock().values().cloned().collect();
+        let known: Vec<Arc<Control>> = self.lock().workers.values().cloned().collect();
         known
             .into_iter()
             .filter_map(|control| {
@@ -155,7 +180,7 @@ impl Worker {
             kill: Notify::new(),
             stopped_by: AtomicI32::new(0),
         });
-        known.insert(key, Arc::clone(&control));
+        known.workers.insert(key, Arc::clone(&control));
         drop(known);
         if let Some(stderr) = child.stderr.take() {
             tokio::spawn(log_lines(id.to_owned(), stderr));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use shellward_protocol::FromWorker;
 use shellward_protocol::limits::OUTPUT_WINDOW;
-use shellward_protocol::message::{Output, StartFailure};
+use shellward_protocol::message::{Mode, Output, StartFailure, Started};
 use tokio::time::timeout;
 
 use super::frames::{LinkError, Receiver, Sender, attach, start_frame};
@@ -27,6 +27,16 @@ const ACK_STRIDE: u64 = OUTPUT_WINDOW / 8;
 pub(crate) async fn run(host: Arc<Host>, plan: StartPlan) {
     let permit = host.start_slots.acquire().await;
     let key = plan.key;
+    if host.ptys.is_stale() {
+        host.ask_probe().await;
+    }
+    let mode = match host.ptys.choose() {
+        Ok(mode) => mode,
+        Err(reason) => {
+            host.with_core(|core, now, effects| core.start_failed(key, &reason, now, effects));
+            return;
+        }
+    };
     let worker = Worker::spawn(
         &host.workers,
         key,
@@ -49,16 +59,29 @@ pub(crate) async fn run(host: Arc<Host>, plan: StartPlan) {
     host.with_core(|core, _, _| core.worker_exists(key, pid));
     let control = Arc::clone(&worker.control);
     let started = tokio::select! {
-        started = timeout(START_TIME, start(&host, &plan, &mut worker)) => {
-            started.unwrap_or_else(|_| Err(format!("it took longer than {} s", START_TIME.as_secs())))
+        started = timeout(START_TIME, start(&host, &plan, mode, &mut worker)) => {
+            started.unwrap_or_else(|_| Err(StartError::Said(format!("it took longer than {} s", START_TIME.as_secs()))))
         }
-        () = control.kill.notified() => Err("it was stopped".to_owned()),
+        () = control.kill.notified() => Err(StartError::Said("it was stopped".to_owned())),
     };
     drop(permit);
     let end = match started {
-        Err(reason) => {
+        Err(error) => {
+            let (patience, crashed) = match &error {
+                StartError::Said(_) => (Duration::ZERO, false),
+                StartError::Ended => (LEAVE_TIME, true),
+            };
+            let status = leave(&host, key, &mut worker, patience).await;
+            let reason = match error {
+                StartError::Said(reason) => reason,
+                StartError::Ended => {
+                    let gone = how_it_ended(status, control.stopped_by(), false);
+                    let words = gone.map_or_else(|| "left".to_owned(), |gone| gone.words);
+                    format!("its worker {words} before the shell ran")
+                }
+            };
+            host.ptys.count_start(crashed);
             tracing::warn!(terminal = %plan.id, %reason, "a terminal could not be started");
-            leave(&host, key, &mut worker, Duration::ZERO).await;
             host.with_core(|core, now, effects| {
                 core.start_failed(
                     key,
@@ -69,10 +92,11 @@ pub(crate) async fn run(host: Arc<Host>, plan: StartPlan) {
             });
             return;
         }
-        Ok((receiver, sender, shell_pid)) => {
-            tracing::info!(terminal = %plan.id, worker = pid, shell = shell_pid, "a terminal runs");
+        Ok((receiver, sender, started)) => {
+            host.ptys.count_start(false);
+            tracing::info!(terminal = %plan.id, worker = pid, shell = started.shell_pid, pty = started.is_pty, "a terminal runs");
             let running =
-                host.with_core(|core, now, effects| core.started(key, shell_pid, now, effects));
+                host.with_core(|core, now, effects| core.started(key, started, now, effects));
             match running {
                 Some(running) => look_after(&host, key, &worker, receiver, sender, running).await,
                 None => Ok(()),
@@ -97,12 +121,28 @@ pub(crate) async fn run(host: Arc<Host>, plan: StartPlan) {
     host.with_core(|core, now, effects| core.worker_gone(key, gone.as_ref(), now, effects));
 }
 
+/// Why no shell runs.
+#[derive(Debug)]
+enum StartError {
+    /// Somebody said so.
+    Said(String),
+    /// The worker ended without a word; how is seen when it is waited for.
+    Ended,
+}
+
+impl From<String> for StartError {
+    fn from(words: String) -> Self {
+        Self::Said(words)
+    }
+}
+
 /// Everything from the first byte on the worker's pipe to the shell's process id.
 async fn start(
     host: &Host,
     plan: &StartPlan,
+    mode: Mode<'_>,
     worker: &mut Worker,
-) -> Result<(Receiver, Sender, u32), String> {
+) -> Result<(Receiver, Sender, Started), StartError> {
     worker
         .boot()
         .await
@@ -118,8 +158,9 @@ async fn start(
     // The size as it is now: a resize that came while the terminal was starting counts.
     let size = host
         .with_core(|core, _, _| core.size_of(plan.key))
-        .ok_or("the terminal is gone")?;
+        .ok_or_else(|| "the terminal is gone".to_owned())?;
     let frame = start_frame(
+        mode,
         &plan.shell,
         &plan.cwd,
         size,
@@ -127,21 +168,17 @@ async fn start(
         host.shell_umask,
     )
     .map_err(|error| format!("the environment cannot be passed on: {error}"))?;
-    sender
-        .send(&frame)
-        .await
-        .map_err(|error| error.to_string())?;
+    if sender.send(&frame).await.is_err() {
+        return Err(StartError::Ended);
+    }
     match receiver.fill().await {
         Ok(true) => {}
-        Ok(false) => return Err("the worker ended before the shell ran".to_owned()),
-        Err(error) => return Err(error.to_string()),
+        Ok(false) | Err(LinkError::Io(_)) => return Err(StartError::Ended),
+        Err(error) => return Err(error.to_string().into()),
     }
     match receiver.take() {
-        Ok(Some(FromWorker::Started(started))) => {
-            let shell_pid = started.shell_pid;
-            Ok((receiver, sender, shell_pid))
-        }
-        Ok(Some(FromWorker::StartFailed(failed))) => Err(match failed.failure {
+        Ok(Some(FromWorker::Started(started))) => Ok((receiver, sender, started)),
+        Ok(Some(FromWorker::StartFailed(failed))) => Err(StartError::Said(match failed.failure {
             StartFailure::NoPty => format!(
                 "no pty can be opened: {}; dispose terminals or raise kernel.pty.max",
                 failed.reason
@@ -151,9 +188,9 @@ async fn start(
                 failed.reason
             ),
             StartFailure::Refused | StartFailure::Other => failed.reason,
-        }),
-        Ok(_) => Err("the worker broke the contract".to_owned()),
-        Err(error) => Err(error.to_string()),
+        })),
+        Ok(_) => Err("the worker broke the contract".to_owned().into()),
+        Err(error) => Err(error.to_string().into()),
     }
 }
 

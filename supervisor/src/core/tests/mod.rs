@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
-use shellward_protocol::message::ExitStatus;
+use shellward_protocol::message::{ExitStatus, Started};
 
 use super::*;
 use crate::outbox::{Close, Next};
@@ -137,7 +137,7 @@ impl Bench {
         );
         let key = self.plan().key;
         self.core
-            .started(key, 42, self.now, &mut self.effects)
+            .started(key, shell(42), self.now, &mut self.effects)
             .unwrap();
         self.take(connection);
         key
@@ -145,6 +145,13 @@ impl Bench {
 
     fn output(&mut self, key: TerminalKey, text: &str) -> Pace {
         self.core.output(key, text, &[], None, self.now)
+    }
+}
+
+fn shell(shell_pid: u32) -> Started {
+    Started {
+        shell_pid,
+        is_pty: true,
     }
 }
 

@@ -25,7 +25,7 @@ fn a_terminal_is_answered_when_its_shell_runs_and_waiting_calls_follow_in_order(
     let key = bench.plan().key;
     bench
         .core
-        .started(key, 42, bench.now, &mut bench.effects)
+        .started(key, shell(42), bench.now, &mut bench.effects)
         .unwrap();
     let after = bench.take(a);
     assert_eq!(
@@ -86,7 +86,7 @@ fn a_taken_uri_is_refused_also_while_it_starts() {
     let key = bench.plan().key;
     bench
         .core
-        .started(key, 42, bench.now, &mut bench.effects)
+        .started(key, shell(42), bench.now, &mut bench.effects)
         .unwrap();
     assert_eq!(
         bench.take(b).iter().map(code).max_by_key(|c| -c),
@@ -187,7 +187,7 @@ fn an_exited_terminal_is_forgotten_when_nobody_looks_unless_a_session_holds_it()
     let held = bench.plan().key;
     bench
         .core
-        .started(held, 1, bench.now, &mut bench.effects)
+        .started(held, shell(1), bench.now, &mut bench.effects)
         .unwrap();
     bench.ask(a, "subscribe", json!({"channel":"t:/watched"}));
     for key in [watched, left, held] {
@@ -281,7 +281,7 @@ fn at_shutdown_every_terminal_ends_also_one_that_is_starting() {
     assert!(!bench.core.end_all(&mut bench.effects));
     bench
         .core
-        .started(starting, 9, bench.now, &mut bench.effects)
+        .started(starting, shell(9), bench.now, &mut bench.effects)
         .unwrap();
     for key in [live, starting] {
         assert!(bench.effects.contains(&Effect::WatchEnd(key)));
