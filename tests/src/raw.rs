@@ -188,8 +188,14 @@ impl Raw {
 
     /// The answer to a request; checks that it is one.
     pub async fn response(&self, id: u64) -> Result<Value, RpcError> {
+        self.response_within(id, DEADLINE).await
+    }
+
+    pub async fn response_within(&self, id: u64, limit: Duration) -> Result<Value, RpcError> {
+        let what = format!("the answer to request {id}");
         let (_, message) = self
-            .find(0, &format!("the answer to request {id}"), |message| {
+            .inner
+            .find(0, &what, limit, |message| {
                 (message["id"] == id && message.get("method").is_none()).then(|| message.clone())
             })
             .await;

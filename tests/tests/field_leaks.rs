@@ -4,7 +4,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use shellward_tests::{DEADLINE, Host, ROOT, Raw, Term, json, leftovers, poll_for, proc, term};
+use shellward_tests::{
+    DEADLINE, Host, ROOT, Raw, Term, json, leftovers, needs_root, poll_for, proc, term,
+};
 
 /// Descriptors of the host, once they are at most `most`.
 fn wait_descriptors(host: &Host, most: usize) {
@@ -183,17 +185,8 @@ async fn s05_without_descriptors_a_start_fails_clearly_and_works_again_when_ther
 
 /// A host in a mount namespace of its own, where `mounts` was done first; `None` without root.
 fn host_with_mounts(mounts: &str) -> Option<Host> {
-    if !nix::unistd::geteuid().is_root() {
-        eprintln!("not run: a mount namespace of one's own needs root");
-        return None;
-    }
-    let script = format!("{mounts} && exec \"$0\" \"$@\"");
-    Some(
-        Host::builder()
-            .dash()
-            .run_with(&["unshare", "--mount", "/bin/sh", "-c", &script])
-            .start(),
-    )
+    needs_root("a mount namespace of one's own")
+        .then(|| Host::builder().dash().with_mounts(mounts).start())
 }
 
 #[tokio::test]
@@ -231,29 +224,6 @@ async fn s05_without_a_free_pty_a_start_fails_clearly_and_works_again_when_there
             host.workers().is_empty().then_some(())
         });
     }
-    host.stop();
-}
-
-#[tokio::test]
-async fn s05_where_there_are_no_ptys_the_host_serves_and_says_so() {
-    let Some(host) = host_with_mounts("mount --bind /dev/null /dev/ptmx") else {
-        return;
-    };
-    assert_eq!(host.ready["pty"], false, "{}", host.ready);
-    let raw = Raw::open(&host).await;
-    let error = Term::try_create(&raw, json!({}))
-        .await
-        .err()
-        .expect("no pty can be opened");
-    assert!(error.message.contains("pty"), "{error:?}");
-    let root = raw
-        .request("subscribe", json!({"channel": ROOT}))
-        .await
-        .unwrap();
-    assert_eq!(root["snapshot"]["state"]["terminals"], json!([]));
-    poll_for("no worker", DEADLINE, || {
-        host.workers().is_empty().then_some(())
-    });
     host.stop();
 }
 

@@ -157,10 +157,7 @@ async fn the_shell_leads_a_group_of_its_own_and_knows_no_terminal() {
     assert_eq!(group(shell), shell);
     assert_ne!(group(worker), shell);
     assert_eq!(terminal.output_of("echo $TERM").await.trim(), "dumb");
-    assert_eq!(
-        terminal.output_of("tty; echo $?").await,
-        "not a tty\n1\n"
-    );
+    assert_eq!(terminal.output_of("tty; echo $?").await, "not a tty\n1\n");
     // No controlling terminal either.
     let text = terminal
         .output_of("(: < /dev/tty) 2>/dev/null; echo $?")
@@ -307,10 +304,7 @@ async fn s38_a_carriage_return_becomes_a_newline_and_nothing_else_changes() {
     terminal.wait_text("ready").await;
     terminal.input("a\rb\n\r\u{0}\u{1b}\u{7f}\u{1a}").await;
     terminal.wait_text("end").await;
-    assert_eq!(
-        terminal.seen,
-        "ready 61 0a 62 0a 0a 00 1b 7f 1a\nend"
-    );
+    assert_eq!(terminal.seen, "ready 61 0a 62 0a 0a 00 1b 7f 1a\nend");
     host.stop();
 }
 
@@ -357,7 +351,10 @@ async fn s38_control_c_reaches_bash_s_children_and_not_bash() {
     let sleep = started(shell, "sleep 1064");
     terminal.input("\u{3}").await;
     gone_within(&sleep, Duration::from_secs(1));
-    assert_eq!(terminal.output_of("echo $$").await.trim(), shell.to_string());
+    assert_eq!(
+        terminal.output_of("echo $$").await.trim(),
+        shell.to_string()
+    );
     host.stop();
 }
 
@@ -592,7 +589,12 @@ async fn s07_both_decoders_are_flushed_at_the_exit() {
         .line("printf 'out\\342\\224'; printf 'err\\360\\237' >&2; exec true")
         .await;
     terminal.wait_exit().await;
-    assert_eq!(terminal.seen.matches('\u{fffd}').count(), 2, "{:?}", terminal.seen);
+    assert_eq!(
+        terminal.seen.matches('\u{fffd}').count(),
+        2,
+        "{:?}",
+        terminal.seen
+    );
     assert!(
         terminal.seen.contains("out") && terminal.seen.contains("err"),
         "{:?}",
@@ -718,7 +720,10 @@ async fn a_job_that_ends_itself_after_the_exit_leaves_nothing() {
     let (worker, _) = host.pids(&terminal.uri);
     let gate = fifo(host.folder(), "gate");
     terminal
-        .line(&format!("(read go < {}; printf by''e) & exit 1", gate.display()))
+        .line(&format!(
+            "(read go < {}; printf by''e) & exit 1",
+            gate.display()
+        ))
         .await;
     terminal.wait_exit().await;
     release(&gate);
