@@ -189,6 +189,22 @@ impl Term {
         .await
     }
 
+    /// Starts a command that reads bytes as they are typed, and waits until it does; on a pty the
+    /// line discipline is out of the way meanwhile. When the command has ended, `cooked` is
+    /// printed and the shell listens again.
+    pub async fn start_reader(&mut self, command: &str) {
+        let (raw, sane) = if self.is_pty() {
+            ("stty raw -echo; ", "stty sane; ")
+        } else {
+            ("", "")
+        };
+        self.line(&format!(
+            "{raw}printf rea''dy; {command}; {sane}echo coo''ked"
+        ))
+        .await;
+        self.wait_text("ready").await;
+    }
+
     /// Runs a command line in the shell and returns what it printed, line ends as the pty made
     /// them. On pipes nothing is echoed. Works while the terminal echoes what is typed, because the markers are typed in two
     /// halves.

@@ -128,7 +128,7 @@ async fn a_worker_killed_during_a_flood_ends_its_terminal_and_keeps_what_was_sho
     let mut terminal = Term::create(&raw).await;
     terminal.line("yes 0123456789").await;
     terminal
-        .wait_text("0123456789\r\n0123456789\r\n0123456789")
+        .wait_text(&["0123456789"; 3].join(terminal.newline()))
         .await;
     let (worker, _) = host.pids(&terminal.uri);
     kill(Pid::from_raw(worker), Signal::SIGKILL).unwrap();

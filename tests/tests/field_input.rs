@@ -5,16 +5,6 @@ use std::time::{Duration, Instant};
 
 use shellward_tests::{DEADLINE, Host, Raw, Term, json, poll_for, proc};
 
-/// Types `stty raw …` and waits until the mode is set.
-async fn raw_reader(terminal: &mut Term, command: &str) {
-    terminal
-        .line(&format!(
-            "stty raw -echo; printf rea''dy; {command}; stty sane; echo coo''ked"
-        ))
-        .await;
-    terminal.wait_text("ready").await;
-}
-
 /// Waits until the reader has ended and the shell listens again, and has it answer.
 async fn assert_ok_after(terminal: &mut Term) {
     terminal.wait_text("cooked").await;
@@ -26,7 +16,9 @@ async fn s09_nul_arrives_as_byte_0() {
     let host = Host::dash();
     let raw = Raw::open(&host).await;
     let mut terminal = Term::create(&raw).await;
-    raw_reader(&mut terminal, "dd bs=1 count=3 2>/dev/null | od -An -tx1").await;
+    terminal
+        .start_reader("dd bs=1 count=3 2>/dev/null | od -An -tx1")
+        .await;
     terminal.input("a\u{0}b").await;
     terminal.wait_text(" 61 00 62").await;
     assert_ok_after(&mut terminal).await;
@@ -60,11 +52,9 @@ async fn s09_an_emoji_behind_65535_letters_arrives_whole() {
     let mut terminal = Term::create(&raw).await;
     let text = format!("{}🙂{}é", "a".repeat(65535), "b".repeat(65534));
     let file = host.folder().join("typed");
-    raw_reader(
-        &mut terminal,
-        &format!("head -c {} > {}", text.len(), file.display()),
-    )
-    .await;
+    terminal
+        .start_reader(&format!("head -c {} > {}", text.len(), file.display()))
+        .await;
     terminal.input(&text).await;
     assert_ok_after(&mut terminal).await;
     assert!(fs::read_to_string(&file).unwrap() == text);
@@ -90,11 +80,9 @@ async fn s18_256_kib_in_one_input_arrive_whole() {
     let mut terminal = Term::create(&raw).await;
     let text = pattern(262_144);
     let file = host.folder().join("typed");
-    raw_reader(
-        &mut terminal,
-        &format!("head -c 262144 > {}", file.display()),
-    )
-    .await;
+    terminal
+        .start_reader(&format!("head -c 262144 > {}", file.display()))
+        .await;
     terminal.input(&text).await;
     assert_ok_after(&mut terminal).await;
     assert!(
@@ -111,11 +99,9 @@ async fn s18_256_kib_in_1000_inputs_arrive_in_order() {
     let mut terminal = Term::create(&raw).await;
     let text = pattern(262_144);
     let file = host.folder().join("typed");
-    raw_reader(
-        &mut terminal,
-        &format!("head -c 262144 > {}", file.display()),
-    )
-    .await;
+    terminal
+        .start_reader(&format!("head -c 262144 > {}", file.display()))
+        .await;
     for piece in text.as_bytes().chunks(263) {
         terminal.input(std::str::from_utf8(piece).unwrap()).await;
     }
@@ -135,11 +121,9 @@ async fn s18_inputs_of_two_clients_are_not_mixed() {
     let mut terminal = Term::create(&raw).await;
     let viewer = Term::subscribe(&other, &terminal.uri).await;
     let file = host.folder().join("typed");
-    raw_reader(
-        &mut terminal,
-        &format!("head -c 400000 > {}", file.display()),
-    )
-    .await;
+    terminal
+        .start_reader(&format!("head -c 400000 > {}", file.display()))
+        .await;
     let (a, b) = ("A".repeat(50_000), "B".repeat(50_000));
     tokio::join!(
         async {
@@ -172,7 +156,7 @@ async fn s18_an_echoing_cat_does_not_deadlock() {
     let raw = Raw::open(&host).await;
     let mut terminal = Term::create(&raw).await;
     let text = pattern(900_000);
-    raw_reader(&mut terminal, "head -c 900000; printf e''nd").await;
+    terminal.start_reader("head -c 900000; printf e''nd").await;
     let before = terminal.seen.len();
     terminal.input(&text).await;
     terminal.wait_text_within("end", DEADLINE * 3).await;
@@ -202,8 +186,8 @@ async fn s19_a_stalled_reader_costs_nothing_and_disturbs_nobody() {
     let mut stalled = Term::create(&raw).await;
     let neighbour_client = Raw::open(&host).await;
     let mut neighbour = Term::create(&neighbour_client).await;
-    raw_reader(&mut neighbour, "cat").await;
-    raw_reader(&mut stalled, "sleep 600").await;
+    neighbour.start_reader("cat").await;
+    stalled.start_reader("sleep 600").await;
     let (worker, _) = host.pids(&stalled.uri);
 
     // 1 MiB, which is as much as may wait; then more of it.

@@ -140,7 +140,8 @@ async fn s07_100_lines_of_200_box_characters_at_full_speed_arrive_whole() {
     let mut terminal = Term::create(&raw).await;
     for _ in 0..5 {
         let text = terminal.output_of(&format!("cat {}", file.display())).await;
-        assert_eq!(text, format!("{}\r\n", "─".repeat(200)).repeat(100));
+        let line = format!("{}{}", "─".repeat(200), terminal.newline());
+        assert_eq!(text, line.repeat(100));
     }
     host.stop();
 }
@@ -200,7 +201,9 @@ async fn s08_invalid_bytes_become_replacement_signs_and_the_rest_stays_byte_for_
     fs::write(&file, &bytes).unwrap();
     let raw = Raw::open(&host).await;
     let mut terminal = Term::create(&raw).await;
-    terminal.output_of("stty -opost -echo; echo set").await;
+    if terminal.is_pty() {
+        terminal.output_of("stty -opost -echo; echo set").await;
+    }
     let text = terminal.output_of(&format!("cat {}", file.display())).await;
     let expected = String::from_utf8_lossy(&bytes);
     assert_eq!(text.len(), expected.len());

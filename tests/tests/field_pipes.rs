@@ -299,12 +299,18 @@ async fn s38_a_carriage_return_becomes_a_newline_and_nothing_else_changes() {
     let raw = Raw::open(&host).await;
     let mut terminal = Term::create(&raw).await;
     terminal
-        .line("printf rea''dy; head -c 9 | od -An -tx1; printf e''nd")
+        .line("printf rea''dy; head -c 12 | od -An -tx1; printf e''nd")
         .await;
     terminal.wait_text("ready").await;
-    terminal.input("a\rb\n\r\u{0}\u{1b}\u{7f}\u{1a}").await;
+    // Return and newline together are one end of a line.
+    terminal
+        .input("a\rb\n\r\u{0}\u{1b}\u{7f}\u{1a}c\r\nd")
+        .await;
     terminal.wait_text("end").await;
-    assert_eq!(terminal.seen, "ready 61 0a 62 0a 0a 00 1b 7f 1a\nend");
+    assert_eq!(
+        terminal.seen,
+        "ready 61 0a 62 0a 0a 00 1b 7f 1a 63 0a 64\nend"
+    );
     host.stop();
 }
 

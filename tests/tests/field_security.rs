@@ -413,8 +413,7 @@ async fn s29_what_is_typed_is_not_in_the_log() {
 /// A raw `cat` whose echo is timed.
 async fn neighbour(raw: &Raw) -> Term {
     let mut terminal = Term::create(raw).await;
-    terminal.line("stty raw -echo; printf rea''dy; cat").await;
-    terminal.wait_text("ready").await;
+    terminal.start_reader("cat").await;
     terminal
 }
 
