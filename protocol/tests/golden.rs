@@ -5,8 +5,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use shellward_protocol::message::{
-    Ack, Command, ExitStatus, Exited, Input, InputTaken, Limit, Output, Size, Start, StartFailed,
-    StartFailure, Started, Terminate, kind,
+    Ack, Command, ExitStatus, Exited, Input, InputTaken, Limit, Mode, Output, ProbeReport, Size,
+    Start, StartFailed, StartFailure, Started, Terminate, Trouble, kind,
 };
 use shellward_protocol::{
     AttachToken, Boot, Data, FrameDecoder, FromWorker, Hello, OLDEST_WIRE_VERSION, Role, ToWorker,
@@ -83,6 +83,7 @@ fn kind_numbers_and_versions_are_fixed() {
     assert_eq!((OLDEST_WIRE_VERSION, WIRE_VERSION), (1, 1));
     assert_eq!(kind::HELLO, 1);
     assert_eq!(kind::BOOT, 2);
+    assert_eq!(kind::PROBE_REPORT, 3);
     assert_eq!(kind::START, 16);
     assert_eq!(kind::INPUT, 17);
     assert_eq!(kind::RESIZE, 18);
@@ -202,7 +203,12 @@ fn boot() {
 }
 
 fn start(command: Command<'static>) -> ToWorker<'static> {
+    start_on(Mode::Pty(data(b"")), command)
+}
+
+fn start_on(mode: Mode<'static>, command: Command<'static>) -> ToWorker<'static> {
     ToWorker::Start(Box::new(Start {
+        mode,
         shell: data(b"/bin/sh"),
         command,
         cwd: data(b"/t"),
@@ -218,6 +224,7 @@ fn start(command: Command<'static>) -> ToWorker<'static> {
     }))
 }
 
+const BUILT_IN: &str = "00000000 0000000000000000";
 const START_HEAD: &str = "0700000000000000 2f62696e2f7368";
 const START_TAIL: &[&str] = &[
     "0200000000000000 2f74",                                    // cwd
@@ -230,7 +237,9 @@ const START_TAIL: &[&str] = &[
 
 #[test]
 fn start_of_a_shell() {
-    let mut pieces = vec![MAGIC_V1, "1000", "86000000", START_HEAD, "00000000"];
+    let mut pieces = vec![
+        MAGIC_V1, "1000", "92000000", BUILT_IN, START_HEAD, "00000000",
+    ];
     pieces.extend_from_slice(START_TAIL);
     to_worker(&start(Command::Shell), &pieces);
 }
@@ -240,7 +249,8 @@ fn start_of_a_line() {
     let mut pieces = vec![
         MAGIC_V1,
         "1000",
-        "90000000",
+        "9c000000",
+        BUILT_IN,
         START_HEAD,
         "01000000 0200000000000000 6c73",
     ];
@@ -253,7 +263,8 @@ fn start_of_a_program() {
     let mut pieces = vec![
         MAGIC_V1,
         "1000",
-        "a2000000",
+        "ae000000",
+        BUILT_IN,
         START_HEAD,
         "02000000 0200000000000000 0200000000000000 6c73 0200000000000000 2d6c",
     ];
@@ -262,6 +273,65 @@ fn start_of_a_program() {
         &start(Command::Program(vec![data(b"ls"), data(b"-l")])),
         &pieces,
     );
+}
+
+#[test]
+fn start_with_a_binding_and_on_pipes() {
+    let mut pieces = vec![
+        MAGIC_V1,
+        "1000",
+        "97000000",
+        "00000000 0500000000000000 2f622e736f", // "/b.so"
+        START_HEAD,
+        "00000000",
+    ];
+    pieces.extend_from_slice(START_TAIL);
+    to_worker(
+        &start_on(Mode::Pty(data(b"/b.so")), Command::Shell),
+        &pieces,
+    );
+    let mut pieces = vec![
+        MAGIC_V1, "1000", "8a000000", "01000000", START_HEAD, "00000000",
+    ];
+    pieces.extend_from_slice(START_TAIL);
+    to_worker(&start_on(Mode::Pipes, Command::Shell), &pieces);
+}
+
+#[test]
+fn probe_report_in_each_way() {
+    let trouble = |errno| Trouble {
+        errno,
+        words: "no".to_owned(),
+    };
+    const WORDS: &str = "0200000000000000 6e6f";
+    for (report, pieces) in [
+        (ProbeReport::Works, ["04000000", "00000000", "", ""]),
+        (
+            ProbeReport::NoPty(trouble(Some(28))),
+            ["13000000", "01000000", "01 1c000000", WORDS],
+        ),
+        (
+            ProbeReport::BindingMissing(trouble(None)),
+            ["0f000000", "02000000", "00", WORDS],
+        ),
+        (
+            ProbeReport::BindingAbi(trouble(None)),
+            ["0f000000", "03000000", "00", WORDS],
+        ),
+        (
+            ProbeReport::Refused(trouble(Some(-1))),
+            ["13000000", "04000000", "01 ffffffff", WORDS],
+        ),
+    ] {
+        let [length, variant, errno, words] = pieces;
+        let golden = hex(&[MAGIC_V1, "0300", length, variant, errno, words]);
+        let mut bytes = Vec::new();
+        report.encode(&mut bytes).unwrap();
+        assert_eq!(show(&bytes), show(&golden));
+        only_frame(&golden, |header, payload| {
+            assert_eq!(ProbeReport::decode(header, payload).unwrap(), report);
+        });
+    }
 }
 
 #[test]

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use shellward_protocol::frame::{HEADER_LEN, MAGIC};
 use shellward_protocol::limits::{CUTS_MAX, OUTPUT_CHUNK_MAX, PAYLOAD_MAX, REASON_MAX};
 use shellward_protocol::message::{
-    Ack, Command, ExitStatus, Exited, Input, InputTaken, Limit, Output, Size, Start, StartFailed,
-    StartFailure, Started, Terminate, kind,
+    Ack, Command, ExitStatus, Exited, Input, InputTaken, Limit, Mode, Output, ProbeReport, Size,
+    Start, StartFailed, StartFailure, Started, Terminate, Trouble, kind,
 };
 use shellward_protocol::{
     AttachToken, Boot, Data, FrameDecoder, FromWorker, Header, Hello, Role, ToWorker, WIRE_VERSION,
@@ -31,6 +31,22 @@ fn command() -> impl Strategy<Value = Command<'static>> {
     ]
 }
 
+fn mode() -> impl Strategy<Value = Mode<'static>> {
+    prop_oneof![data().prop_map(Mode::Pty), Just(Mode::Pipes)]
+}
+
+fn probe_report() -> impl Strategy<Value = ProbeReport> {
+    let trouble = (any::<Option<i32>>(), "\\PC{0,50}")
+        .prop_map(|(errno, words)| Trouble { errno, words });
+    (0..5, trouble).prop_map(|(number, trouble)| match number {
+        0 => ProbeReport::Works,
+        1 => ProbeReport::NoPty(trouble),
+        2 => ProbeReport::BindingMissing(trouble),
+        3 => ProbeReport::BindingAbi(trouble),
+        _ => ProbeReport::Refused(trouble),
+    })
+}
+
 fn start() -> impl Strategy<Value = ToWorker<'static>> {
     let limit =
         (any::<u32>(), any::<u64>(), any::<u64>()).prop_map(|(resource, soft, hard)| Limit {
@@ -39,6 +55,7 @@ fn start() -> impl Strategy<Value = ToWorker<'static>> {
             hard,
         });
     (
+        mode(),
         data(),
         command(),
         data(),
@@ -49,8 +66,9 @@ fn start() -> impl Strategy<Value = ToWorker<'static>> {
         vec(limit, 0..4),
     )
         .prop_map(
-            |(shell, command, cwd, host_env, caller_env, size, umask, limits)| {
+            |(mode, shell, command, cwd, host_env, caller_env, size, umask, limits)| {
                 ToWorker::Start(Box::new(Start {
+                    mode,
                     shell,
                     command,
                     cwd,
@@ -347,9 +365,49 @@ proptest! {
     }
 }
 
+proptest! {
+    #[test]
+    fn probe_reports_come_back_and_their_bytes_never_panic(
+        report in probe_report(),
+        garbage in vec(any::<u8>(), 0..80),
+    ) {
+        let mut bytes = Vec::new();
+        report.encode(&mut bytes).unwrap();
+        let (header, payload) = split(&bytes);
+        prop_assert_eq!(ProbeReport::decode(header, payload).unwrap(), report);
+        for end in 0..payload.len() {
+            prop_assert!(ProbeReport::decode(header, &payload[..end]).is_err());
+        }
+        ProbeReport::decode(header, &garbage).ok();
+    }
+}
+
+#[test]
+fn a_probe_report_beyond_its_bound_or_of_another_kind_is_refused() {
+    let report = |len| {
+        let words = "w".repeat(len);
+        let mut bytes = Vec::new();
+        ProbeReport::NoPty(Trouble { errno: None, words })
+            .encode(&mut bytes)
+            .unwrap();
+        bytes
+    };
+    for (len, fine) in [(REASON_MAX, true), (REASON_MAX + 1, false)] {
+        let bytes = report(len);
+        let (header, payload) = split(&bytes);
+        assert_eq!(ProbeReport::decode(header, payload).is_ok(), fine);
+    }
+    let bytes = report(0);
+    let (header, payload) = split(&bytes);
+    let other = Header { kind: kind::BOOT, ..header };
+    assert!(ProbeReport::decode(other, payload).is_err());
+    assert!(FromWorker::decode(header, payload).is_err());
+}
+
 #[test]
 fn a_start_with_a_size_of_nothing_is_malformed() {
     let start = Start {
+        mode: Mode::Pipes,
         shell: Data::default(),
         command: Command::Shell,
         cwd: Data::borrowed(b"/"),

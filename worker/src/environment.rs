@@ -35,6 +35,8 @@ pub(crate) struct Sources<'a> {
     pub(crate) shell: &'a [u8],
     /// The size the terminal starts with.
     pub(crate) size: Size,
+    /// Whether it is a terminal to the kernel, too.
+    pub(crate) is_pty: bool,
 }
 
 /// Why there is no such environment; the words go to the caller.
@@ -86,15 +88,7 @@ pub(crate) fn build(sources: &Sources<'_>) -> Result<Environment, EnvironmentErr
     }
     fill(&mut all, sources);
     // The terminal's own facts win over both: nobody else knows them.
-    let term = sources
-        .host
-        .iter()
-        .rev()
-        .find(|(name, _)| *name == b"TERM")
-        .map(|(_, value)| *value)
-        .filter(|value| !matches!(*value, b"" | b"dumb" | b"unknown") && !value.contains(&0))
-        .unwrap_or(b"xterm-256color");
-    all.insert(b"TERM".to_vec(), term.to_vec());
+    all.insert(b"TERM".to_vec(), term(sources).to_vec());
     for (name, number) in [
         (&b"COLUMNS"[..], sources.size.cols),
         (&b"LINES"[..], sources.size.rows),
@@ -103,6 +97,22 @@ pub(crate) fn build(sources: &Sources<'_>) -> Result<Environment, EnvironmentErr
     }
     check_length(&all)?;
     Ok(all)
+}
+
+/// What the terminal calls itself.
+fn term<'a>(sources: &Sources<'a>) -> &'a [u8] {
+    // Without a pty, programs must not move a cursor: nothing tells them where it is.
+    if !sources.is_pty {
+        return b"dumb";
+    }
+    sources
+        .host
+        .iter()
+        .rev()
+        .find(|(name, _)| *name == b"TERM")
+        .map(|(_, value)| *value)
+        .filter(|value| !matches!(*value, b"" | b"dumb" | b"unknown") && !value.contains(&0))
+        .unwrap_or(b"xterm-256color")
 }
 
 /// Completes what every program expects to find.
@@ -170,6 +180,14 @@ mod tests {
         host: &[(&str, &str)],
         caller: &[(&str, &str)],
     ) -> Result<BTreeMap<String, String>, EnvironmentError> {
+        made_on(true, host, caller)
+    }
+
+    fn made_on(
+        is_pty: bool,
+        host: &[(&str, &str)],
+        caller: &[(&str, &str)],
+    ) -> Result<BTreeMap<String, String>, EnvironmentError> {
         let bytes = |pairs: &[(&str, &str)]| -> Vec<(Vec<u8>, Vec<u8>)> {
             pairs
                 .iter()
@@ -192,6 +210,7 @@ mod tests {
                 cols: 120,
                 rows: 40,
             },
+            is_pty,
         })?;
         Ok(all
             .into_iter()
@@ -333,6 +352,13 @@ mod tests {
             assert_eq!(all["TERM"], expected);
             assert_eq!(all["LINES"], "40");
         }
+    }
+
+    #[test]
+    fn terminal_type_on_pipes_is_dumb_whatever_others_say() {
+        let all = made_on(false, &[("TERM", "xterm")], &[("TERM", "vt52")]).unwrap();
+        assert_eq!(all["TERM"], "dumb");
+        assert_eq!((all["COLUMNS"].as_str(), all["LINES"].as_str()), ("120", "40"));
     }
 
     #[test]

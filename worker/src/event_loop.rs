@@ -14,7 +14,7 @@ use nix::poll::PollFlags;
 use nix::sys::signal::Signal;
 use nix::sys::signalfd::SignalFd;
 use nix::unistd::Pid;
-use shellward_protocol::message::{Exited, Size, Start, Started};
+use shellward_protocol::message::{Command, Exited, Size, Start, Started};
 use shellward_protocol::{FromWorker, Hello, ToWorker, WireError};
 
 use crate::ending::{DEFAULT_GRACE, Ending};
@@ -23,7 +23,8 @@ use crate::log;
 use crate::outbox::Outbox;
 use crate::start::start;
 use crate::sys::{self, Reaped, reap};
-use crate::terminal::{Due, Terminal};
+use crate::terminal::{Due, Terminal, Typed};
+use crate::tree;
 use wait::Ready;
 
 /// How long a fresh worker waits for its supervisor.
@@ -75,6 +76,8 @@ pub(crate) struct EventLoop {
     terminal: Option<Terminal>,
     /// Start came, whatever became of it.
     is_started: bool,
+    /// An interrupt on pipes is not for the shell itself: it reads commands.
+    spares_shell: bool,
     /// A size that came before the pty.
     size: Option<Size>,
     is_exit_acked: bool,
@@ -108,6 +111,7 @@ impl EventLoop {
             epoch: 0,
             terminal: None,
             is_started: false,
+            spares_shell: true,
             size: None,
             is_exit_acked: false,
             has_children: false,
@@ -219,13 +223,13 @@ impl EventLoop {
         }
         if let Some(terminal) = &mut self.terminal {
             if ready
-                .pty
+                .terminal
                 .intersects(PollFlags::POLLOUT | PollFlags::POLLERR)
             {
                 terminal.write_input();
             }
             let is_readable = PollFlags::POLLIN | PollFlags::POLLHUP | PollFlags::POLLERR;
-            if ready.pty.intersects(is_readable) && self.outbox.has_room() {
+            if ready.terminal.intersects(is_readable) && self.outbox.has_room() {
                 terminal.read_output(now, &mut self.outbox)?;
                 self.report_input(now)?;
                 self.flush(now);
@@ -366,7 +370,12 @@ impl EventLoop {
         match message {
             ToWorker::Start(message) => self.start(&message, now)?,
             ToWorker::Input(input) => match &mut self.terminal {
-                Some(terminal) => terminal.push_input(input.seq, input.data.as_slice())?,
+                Some(terminal) => {
+                    let typed = terminal.push_input(input.seq, input.data.as_slice())?;
+                    if typed == Typed::Interrupt {
+                        tree::interrupt(self.me, terminal.shell(), self.spares_shell);
+                    }
+                }
                 // Its start failed; the supervisor learns that soon.
                 None if self.is_started => {}
                 None => return Err(LinkError::Order("input came before the start")),
@@ -396,6 +405,7 @@ impl EventLoop {
             return Err(LinkError::Order("a second start came"));
         }
         self.is_started = true;
+        self.spares_shell = message.command == Command::Shell;
         if self.ending != Ending::Not {
             return Ok(());
         }
@@ -449,6 +459,6 @@ impl EventLoop {
 fn started(terminal: &Terminal) -> FromWorker<'static> {
     FromWorker::Started(Started {
         shell_pid: terminal.shell().as_raw().unsigned_abs(),
-        is_pty: true,
+        is_pty: terminal.is_pty(),
     })
 }

@@ -1,6 +1,6 @@
-//! What was typed and not yet taken by the pty (field cases S-18, S-19).
+//! What was typed and not yet taken by the terminal (field cases S-18, S-19).
 //!
-//! What lives here: the bounded queue and its counting. What must not: the pty.
+//! What lives here: the bounded queue and its counting. What must not: the pty, the pipes.
 
 use std::collections::VecDeque;
 
@@ -34,10 +34,11 @@ pub(crate) struct InputQueue {
 }
 
 impl InputQueue {
-    /// Takes one message. A number that was seen already is ignored: its bytes were typed.
-    pub(crate) fn push(&mut self, seq: u64, data: &[u8]) -> Result<(), InputError> {
+    /// Takes one message and says whether it is a new one. A number that was seen already is
+    /// ignored: its bytes were typed.
+    pub(crate) fn push(&mut self, seq: u64, data: &[u8]) -> Result<bool, InputError> {
         if seq <= self.last_seq {
-            return Ok(());
+            return Ok(false);
         }
         if self.last_seq.checked_add(1) != Some(seq) {
             return Err(InputError::Gap {
@@ -51,7 +52,7 @@ impl InputQueue {
         }
         self.last_seq = seq;
         self.bytes.extend(data);
-        Ok(())
+        Ok(true)
     }
 
     /// The bytes to write next; not all that wait, if the ring wraps.

@@ -8,6 +8,7 @@
 
 #![deny(unsafe_code)]
 
+mod binding;
 mod command;
 mod cuts;
 mod ending;
@@ -24,10 +25,12 @@ mod start;
 mod sys;
 mod terminal;
 mod tree;
+mod trust;
 mod utf8;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 /// Wrong usage.
@@ -40,7 +43,9 @@ fn main() -> ExitCode {
     let code = match (role, rest) {
         (Some(run::ROLE), []) => run_worker(),
         (Some(exec_stage::ROLE), rest) => exec_stage::run(rest),
-        (Some(probe::ROLE), []) => probe::run(),
+        (Some(probe::ROLE), []) => probe::run(b""),
+        (Some(probe::ROLE), [binding]) => probe::run(binding.as_bytes()),
+        (Some(probe::TRIAL_ROLE), []) => probe::trial(),
         (Some("--version"), []) => {
             // Nobody to tell if nobody listens.
             writeln!(
@@ -52,7 +57,7 @@ fn main() -> ExitCode {
             0
         }
         _ => {
-            let usage = "usage: shellward-worker run|probe|--version\n\
+            let usage = "usage: shellward-worker run|probe [BINDING]|--version\n\
                  Started by shellward, one for each terminal; not meant to be run by hand.";
             writeln!(io::stderr(), "{usage}").ok();
             USAGE

@@ -12,15 +12,15 @@ use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit};
 use nix::unistd::{Pid, User, geteuid};
 use shellward_protocol::limits::{ENV_STRING_MAX, REASON_MAX};
-use shellward_protocol::message::{Size, Start, StartFailed, StartFailure};
+use shellward_protocol::message::{Mode, Size, Start, StartFailed, StartFailure};
 
 use crate::command::{self, Plan};
 use crate::environment::{self, Account, Environment, EnvironmentError, Sources};
 use crate::escape::{escaped, shortened};
 use crate::exec_stage::Orders;
-use crate::terminal::Terminal;
-use crate::terminal::pty::portable::PortablePty;
-use crate::terminal::pty::{Program, Pty, PtyError};
+use crate::terminal::pipes::Pipes;
+use crate::terminal::pty::{self, Program, PtyError};
+use crate::terminal::{Side, Terminal};
 
 /// Our own binary, even if its file was replaced by an update meanwhile.
 pub(crate) const OWN_BINARY: &str = "/proc/self/exe";
@@ -74,7 +74,7 @@ pub(crate) fn chain(error: &dyn Error) -> String {
     text
 }
 
-/// Starts the shell on a new pty of this size.
+/// Starts the shell on a new pty of this size, or on pipes.
 pub(crate) fn start(start: &Start<'_>, size: Size, now: Instant) -> Result<Terminal, StartError> {
     let account = account();
     let shell = match start.shell.as_slice() {
@@ -92,6 +92,7 @@ pub(crate) fn start(start: &Start<'_>, size: Size, now: Instant) -> Result<Termi
         account: &account,
         shell: &shell,
         size,
+        is_pty: start.mode != Mode::Pipes,
     })?;
     let orders = Orders {
         cwd: start.cwd.as_slice().to_vec(),
@@ -104,16 +105,26 @@ pub(crate) fn start(start: &Start<'_>, size: Size, now: Instant) -> Result<Termi
     argv.extend(orders.to_args());
     check_total(&argv, &environment, &orders)?;
 
-    let mut pty = PortablePty::open(size)?;
-    let pid = pty.spawn(&Program {
+    let program = Program {
         argv,
         environment: environment
             .into_iter()
             .map(|(name, value)| (OsString::from_vec(name), OsString::from_vec(value)))
             .collect(),
-    })?;
+    };
+    let (side, pid) = match &start.mode {
+        Mode::Pty(binding) => {
+            let mut pty = pty::open(binding.as_slice(), size)?;
+            let pid = pty.spawn(&program)?;
+            (Side::pty(pty, now), pid)
+        }
+        Mode::Pipes => {
+            let (pipes, pid) = Pipes::start(&program)?;
+            (Side::Pipes(pipes), pid)
+        }
+    };
     let shell = i32::try_from(pid).map_err(|_| PtyError::Binding("usable process id"))?;
-    Ok(Terminal::new(Box::new(pty), Pid::from_raw(shell), now))
+    Ok(Terminal::new(side, Pid::from_raw(shell)))
 }
 
 fn pairs<'a>(
@@ -217,6 +228,7 @@ mod tests {
 
     fn message() -> Start<'static> {
         Start {
+            mode: Mode::Pipes,
             shell: Data::borrowed(b"/bin/sh"),
             command: Command::Shell,
             cwd: Data::borrowed(b"/"),

@@ -21,6 +21,8 @@ const DEPTH_MAX: usize = 10_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stat {
     parent: i32,
+    /// Its process group.
+    group: i32,
     /// In clock ticks after boot; with the number it names a process for good.
     started: u64,
     /// Ended already, waiting for its parent.
@@ -42,6 +44,24 @@ impl std::fmt::Display for Seen {
 
 /// Every living process below `ancestor`.
 pub(crate) fn descendants(ancestor: Pid) -> Vec<Seen> {
+    descendants_where(ancestor, |_| true)
+}
+
+/// Interrupts what runs in the foreground of a shell without a terminal: everything below
+/// `ancestor` in the process group that `shell` leads.
+///
+/// Not the whole group by its number: a shell that reads commands from a pipe is in the group of
+/// what it starts and would end, too. `spares_shell` is false where the shell runs one command
+/// line, or has become that command. Background jobs of such a shell ignore the signal anyway.
+pub(crate) fn interrupt(ancestor: Pid, shell: Pid, spares_shell: bool) {
+    for seen in descendants_where(ancestor, |stat| stat.group == shell.as_raw()) {
+        if seen.pid != shell.as_raw() || !spares_shell {
+            signal(ancestor, seen, &[Signal::SIGINT]);
+        }
+    }
+}
+
+fn descendants_where(ancestor: Pid, wanted: impl Fn(&Stat) -> bool) -> Vec<Seen> {
     let ancestor = ancestor.as_raw();
     let Ok(proc) = fs::read_dir("/proc") else {
         return Vec::new();
@@ -53,7 +73,7 @@ pub(crate) fn descendants(ancestor: Pid) -> Vec<Seen> {
         .collect();
     let mut found: Vec<Seen> = all
         .iter()
-        .filter(|(_, stat)| !stat.is_dead)
+        .filter(|(_, stat)| !stat.is_dead && wanted(stat))
         .filter(|(pid, _)| leads_to(**pid, ancestor, |pid| all.get(&pid).map(|stat| stat.parent)))
         .map(|(pid, stat)| Seen {
             pid: *pid,
@@ -111,10 +131,12 @@ fn parse_stat(line: &[u8]) -> Option<Stat> {
     let mut fields = rest.split_ascii_whitespace();
     let state = fields.next()?;
     let parent = fields.next()?.parse().ok()?;
-    // proc(5): the parent is field 4, the start time field 22.
-    let started = fields.nth(17)?.parse().ok()?;
+    let group = fields.next()?.parse().ok()?;
+    // proc(5): the parent is field 4, the group field 5, the start time field 22.
+    let started = fields.nth(16)?.parse().ok()?;
     Some(Stat {
         parent,
+        group,
         started,
         is_dead: matches!(state, "Z" | "X" | "x"),
     })
@@ -127,11 +149,12 @@ mod tests {
 
     #[test]
     fn name_with_brackets_does_not_shift_the_fields() {
-        let line = b"42 (a) Z 1 (b\n) S 7 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 12345 0 0";
+        let line = b"42 (a) Z 1 (b\n) S 7 41 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 12345 0 0";
         assert_eq!(
             parse_stat(line),
             Some(Stat {
                 parent: 7,
+                group: 41,
                 started: 12345,
                 is_dead: false
             })

@@ -34,6 +34,7 @@ fn shell_echoes_and_its_exit_code_arrives() {
     assert_eq!(link.until_exit(), ExitStatus::Code(7));
     assert!(link.output.contains("42\r\n"), "{:?}", link.output);
     assert_eq!(link.taken, 23);
+    assert!(link.is_pty);
     link.ack_exit();
     assert_eq!(worker.wait(PATIENCE).code(), Some(0));
     assert!(!worker.socket.exists());
@@ -566,17 +567,6 @@ fn words_of_a_program_reach_it_untouched() {
     });
     link.until_exit();
     assert_eq!(link.output, "<a b><$HOME><it's><><*>");
-}
-
-#[test]
-fn probe_says_ok() {
-    let output = std::process::Command::new(env!("CARGO_BIN_EXE_shellward-worker"))
-        .arg("probe")
-        .env_clear()
-        .output()
-        .unwrap();
-    assert_eq!(String::from_utf8(output.stdout).unwrap(), "ok\n");
-    assert_eq!(output.status.code(), Some(0));
 }
 
 #[test]

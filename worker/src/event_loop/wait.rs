@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::{EventLoop, LoopError, PENDING_MAX};
-use crate::terminal::{Due, Terminal};
+use crate::terminal::Due;
 
 /// What one poll reported.
 #[derive(Debug)]
@@ -22,7 +22,8 @@ pub(super) struct Ready {
     pub(super) signals: bool,
     pub(super) listener: bool,
     pub(super) link: PollFlags,
-    pub(super) pty: PollFlags,
+    /// Of all descriptors of the terminal together.
+    pub(super) terminal: PollFlags,
     pub(super) pending: [bool; PENDING_MAX],
 }
 
@@ -31,7 +32,7 @@ impl Ready {
         signals: false,
         listener: false,
         link: PollFlags::empty(),
-        pty: PollFlags::empty(),
+        terminal: PollFlags::empty(),
         pending: [false; PENDING_MAX],
     };
 }
@@ -86,19 +87,12 @@ impl EventLoop {
         let may_accept = self.pending.len() < PENDING_MAX && self.accept_at.is_none();
         let mut link_events = PollFlags::POLLIN;
         link_events.set(PollFlags::POLLOUT, self.outbox.wants_write());
-        let mut pty_events = PollFlags::empty();
-        if let Some(terminal) = &self.terminal {
-            pty_events.set(PollFlags::POLLIN, self.outbox.has_room());
-            pty_events.set(PollFlags::POLLOUT, terminal.wants_write());
-        }
-        // Without any interest a hang-up would still be reported, again and again.
-        let pty = self
-            .terminal
-            .as_ref()
-            .and_then(Terminal::pollable)
-            .filter(|_| !pty_events.is_empty());
+        let watched = match &self.terminal {
+            Some(terminal) => terminal.watched(self.outbox.has_room()),
+            None => [None; 3],
+        };
 
-        let mut fds = Vec::with_capacity(4 + PENDING_MAX);
+        let mut fds = Vec::with_capacity(6 + PENDING_MAX);
         fds.push(PollFd::new(self.signals.as_fd(), PollFlags::POLLIN));
         let listener_at = fds.len();
         if may_accept {
@@ -108,9 +102,9 @@ impl EventLoop {
         if let Some(link) = &self.link {
             fds.push(PollFd::new(link.as_fd(), link_events));
         }
-        let pty_at = fds.len();
-        if let Some(fd) = pty {
-            fds.push(PollFd::new(fd, pty_events));
+        let terminal_at = fds.len();
+        for (fd, events) in watched.into_iter().flatten() {
+            fds.push(PollFd::new(fd, events));
         }
         let pending_at = fds.len();
         for pending in &self.pending {
@@ -135,8 +129,8 @@ impl EventLoop {
         if self.link.is_some() {
             ready.link = events(link_at);
         }
-        if pty.is_some() {
-            ready.pty = events(pty_at);
+        for at in terminal_at..pending_at {
+            ready.terminal |= events(at);
         }
         for (index, is_ready) in ready.pending.iter_mut().enumerate() {
             *is_ready = !events(pending_at + index).is_empty();

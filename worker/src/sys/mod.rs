@@ -1,4 +1,5 @@
-//! The system calls that nix does not wrap. The only unsafe code of the worker.
+//! The system calls that nix does not wrap. With `crate::binding`, the only unsafe code of the
+//! worker.
 //!
 //! What lives here: one thin wrapper per call, owned types in and out. What must not: policy.
 
@@ -7,8 +8,13 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
 use nix::unistd::Pid;
-use shellward_protocol::message::ExitStatus;
+use shellward_protocol::message::{ExitStatus, Size};
+
+use crate::terminal::pty::Program;
 
 /// What [`reap`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,6 +98,101 @@ pub(crate) fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: it is borrowed for this statement only; the caller's owner keeps it open.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     borrowed.try_clone_to_owned()
+}
+
+/// What a new process sits on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Session {
+    /// Its stdin is the terminal that controls its session.
+    OnTerminal,
+    /// Nothing controls it.
+    Bare,
+}
+
+/// Starts a program with these three descriptors as leader of a session and a process group of its
+/// own. What else is open closes at its exec; it starts in a directory that is always there.
+pub(crate) fn spawn(program: &Program, stdio: [OwnedFd; 3], session: Session) -> io::Result<u32> {
+    let mut argv = program.argv.iter();
+    let path = argv.next().ok_or(io::ErrorKind::InvalidInput)?;
+    let [stdin, stdout, stderr] = stdio;
+    let mut command = Command::new(path);
+    command
+        .args(argv)
+        .env_clear()
+        .envs(program.environment.iter().map(|(name, value)| (name, value)))
+        .current_dir("/")
+        .stdin(stdin)
+        .stdout(stdout)
+        .stderr(stderr);
+    let between = move || {
+        // SAFETY: takes nothing, touches no memory.
+        if unsafe { libc::setsid() } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: takes integers only.
+        if session == Session::OnTerminal && unsafe { libc::ioctl(0, libc::TIOCSCTTY, 0) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec it makes two system calls and allocates nothing.
+    unsafe { command.pre_exec(between) };
+    // The handle neither waits nor kills when it is dropped; the event loop reaps every child.
+    Ok(command.spawn()?.id())
+}
+
+/// How many bytes wait in a pipe.
+pub(crate) fn waiting(fd: BorrowedFd<'_>) -> io::Result<usize> {
+    let mut count: libc::c_int = 0;
+    // SAFETY: the descriptor is open; `count` is a valid place for the answer.
+    let result = unsafe { libc::ioctl(fd.as_raw_fd(), libc::FIONREAD, &raw mut count) };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(usize::try_from(count).unwrap_or_default())
+}
+
+/// The size of the terminal that a descriptor is.
+pub(crate) fn terminal_size(fd: BorrowedFd<'_>) -> io::Result<Size> {
+    let mut size = libc::winsize {
+        ws_row: 0,
+        ws_col: 0,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    // SAFETY: the descriptor is open; `size` is a valid place for the answer.
+    let result = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TIOCGWINSZ, &raw mut size) };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Size {
+        cols: size.ws_col,
+        rows: size.ws_row,
+    })
+}
+
+/// A descriptor that this process inherited under a number, if there is one.
+pub(crate) fn inherited(number: RawFd) -> Option<BorrowedFd<'static>> {
+    // SAFETY: takes integers only.
+    if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {
+        return None;
+    }
+    // SAFETY: it is open, and nothing in this process closes what it does not own.
+    Some(unsafe { BorrowedFd::borrow_raw(number) })
+}
+
+/// Takes over a descriptor that this process inherited under a number: a duplicate above `lowest`
+/// that no program inherits further. The number itself is closed.
+pub(crate) fn take_inherited(number: RawFd, lowest: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: takes integers only.
+    let fd = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, lowest) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: nothing in this process owns the number; it was inherited.
+    unsafe { libc::close(number) };
+    // SAFETY: the kernel just gave us this descriptor, nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Closes every descriptor from `first` on. Only for a process that is about to exec.

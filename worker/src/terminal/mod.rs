@@ -1,15 +1,18 @@
-//! One shell on one pty: reading, typing, and how it ends.
+//! One shell, on a pty or on pipes: reading, typing, and how it ends.
 //!
-//! What lives here: the state of the terminal and its reads and writes. What must not: the link,
-//! polling, other processes than the shell.
+//! What lives here: what both have in common. What must not: the link, polling, other processes
+//! than the shell.
 
+mod keys;
+mod on_pty;
+pub(crate) mod pipes;
 pub(crate) mod pty;
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
-use nix::unistd::{Pid, read, write};
+use nix::poll::PollFlags;
+use nix::unistd::Pid;
 use shellward_protocol::WireError;
 use shellward_protocol::limits::OUTPUT_CHUNK_MAX;
 use shellward_protocol::message::{ExitStatus, Size};
@@ -17,23 +20,17 @@ use shellward_protocol::message::{ExitStatus, Size};
 use crate::cuts::Scanner;
 use crate::input::{InputError, InputQueue};
 use crate::outbox::Outbox;
-use crate::utf8::{Decoder, pieces};
+use crate::utf8::pieces;
+use on_pty::OnPty;
+use pipes::Pipes;
 use pty::Pty;
 
-/// The exit is announced when a job still holds the pty but nothing came for this long. The
-/// shell's own last words are in the kernel's buffer by then and have been read.
-const QUIET: Duration = Duration::from_millis(100);
-
-/// A job that keeps printing does not hold the announcement up for longer than this.
+/// A job that still holds the terminal does not hold the announcement of the exit up for longer
+/// than this.
 const ANNOUNCE_MAX: Duration = Duration::from_secs(1);
 
-/// More than the kernel keeps between a program and the reader of its pty: once this much was
-/// read after the shell's death, what it wrote has been read.
-const KERNEL_BUFFER: usize = 128 << 10;
-
-/// How often a pty is looked at that nobody has open while its shell lives on. Rare (a shell that
-/// redirected all its descriptors), and the kernel reports nothing when it is opened again.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// Descriptors of a terminal to poll, and what for.
+pub(crate) type Watched<'a> = [Option<(BorrowedFd<'a>, PollFlags)>; 3];
 
 #[derive(Debug, Clone, Copy)]
 struct End {
@@ -52,37 +49,70 @@ pub(crate) enum Due {
     Later,
 }
 
+/// What typing has asked for besides bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Typed {
+    /// Nothing.
+    Bytes,
+    /// What runs in the foreground is to be interrupted; on a pty the kernel does that.
+    Interrupt,
+}
+
+/// What the shell sits on.
+pub(crate) enum Side {
+    Pty(OnPty),
+    Pipes(Pipes),
+}
+
+impl Side {
+    /// On a pty.
+    pub(crate) fn pty(pty: Box<dyn Pty>, now: Instant) -> Self {
+        Self::Pty(OnPty::new(pty, now))
+    }
+}
+
+/// Where output goes: both streams of a terminal on pipes make one text, so one scanner looks at
+/// it.
+struct Sink<'a> {
+    scanner: &'a mut Scanner,
+    outbox: &'a mut Outbox,
+}
+
+impl Sink<'_> {
+    /// How many bytes may be read now.
+    fn room(&self) -> usize {
+        self.outbox.room()
+    }
+
+    /// Queues text in frames of a permitted size.
+    fn text(&mut self, text: &str) -> Result<(), WireError> {
+        for piece in pieces(text, OUTPUT_CHUNK_MAX) {
+            let mut cuts = Vec::new();
+            self.scanner.scan(piece, &mut cuts);
+            self.outbox.output(cuts, piece)?;
+        }
+        Ok(())
+    }
+}
+
 /// A terminal with its shell.
 pub(crate) struct Terminal {
-    /// Gone once everything is read and nobody can write any more.
-    pty: Option<Box<dyn Pty>>,
+    side: Side,
     shell: Pid,
-    decoder: Decoder,
     scanner: Scanner,
     input: InputQueue,
     end: Option<End>,
-    last_output: Instant,
-    read_since_end: usize,
-    /// The last read found the pty empty.
-    is_drained: bool,
-    /// Nobody has the other side open, though the shell lives: when to look again.
-    look_again: Option<Instant>,
     is_announced: bool,
 }
 
 impl Terminal {
-    pub(crate) fn new(pty: Box<dyn Pty>, shell: Pid, now: Instant) -> Self {
+    pub(crate) fn new(side: Side, shell: Pid) -> Self {
         Self {
-            pty: Some(pty),
+            side,
             shell,
-            decoder: Decoder::new(OUTPUT_CHUNK_MAX),
             scanner: Scanner::new(),
             input: InputQueue::default(),
             end: None,
-            last_output: now,
-            read_since_end: 0,
-            is_drained: false,
-            look_again: None,
             is_announced: false,
         }
     }
@@ -91,59 +121,65 @@ impl Terminal {
         self.shell
     }
 
-    /// The descriptor to poll: none while there is nothing to learn from it. A pty that nobody has
-    /// open reports a hang-up for ever.
-    pub(crate) fn pollable(&self) -> Option<BorrowedFd<'_>> {
-        match self.look_again {
-            Some(_) => None,
-            None => self.pty.as_ref().map(|pty| pty.fd()),
+    pub(crate) fn is_pty(&self) -> bool {
+        matches!(self.side, Side::Pty(_))
+    }
+
+    /// What to poll; `may_read` says whether output is taken now.
+    pub(crate) fn watched(&self, may_read: bool) -> Watched<'_> {
+        let wants_write = !self.input.is_empty();
+        match &self.side {
+            Side::Pty(side) => side.watched(may_read, wants_write),
+            Side::Pipes(side) => side.watched(may_read, wants_write),
         }
     }
 
+    /// Whether nothing can come any more.
     pub(crate) fn is_closed(&self) -> bool {
-        self.pty.is_none()
+        match &self.side {
+            Side::Pty(side) => side.is_closed(),
+            Side::Pipes(side) => side.is_closed(),
+        }
     }
 
     /// Gives back memory that only a flood needs.
     pub(crate) fn rest(&mut self) {
-        self.decoder.rest();
-    }
-
-    pub(crate) fn resize(&self, size: Size) {
-        if let Some(pty) = &self.pty {
-            // It fails only for a pty that is gone, whose size nobody sees.
-            drop(pty.resize(size));
+        match &mut self.side {
+            Side::Pty(side) => side.rest(),
+            Side::Pipes(side) => side.rest(),
         }
     }
 
-    /// Types bytes; as many as the pty takes go at once.
-    pub(crate) fn push_input(&mut self, seq: u64, data: &[u8]) -> Result<(), InputError> {
-        self.input.push(seq, data)?;
-        self.write_input();
-        Ok(())
+    pub(crate) fn resize(&self, size: Size) {
+        match &self.side {
+            Side::Pty(side) => side.resize(size),
+            // Pipes have no size; the supervisor keeps it for those who ask.
+            Side::Pipes(_) => {}
+        }
     }
 
-    pub(crate) fn wants_write(&self) -> bool {
-        !self.input.is_empty()
+    /// Types bytes; as many as are taken go at once.
+    pub(crate) fn push_input(&mut self, seq: u64, data: &[u8]) -> Result<Typed, InputError> {
+        let is_new = self.input.push(seq, data)?;
+        self.write_input();
+        // At once, before what waits: a program that does not read must be reached, too.
+        let interrupts = is_new && !self.is_pty() && keys::interrupts(data);
+        Ok(if interrupts && self.end.is_none() {
+            Typed::Interrupt
+        } else {
+            Typed::Bytes
+        })
     }
 
     pub(crate) fn input_taken(&self) -> u64 {
         self.input.taken()
     }
 
-    /// Writes what waits, until the pty takes no more.
+    /// Writes what waits, until no more is taken.
     pub(crate) fn write_input(&mut self) {
-        while !self.input.is_empty() {
-            let Some(pty) = &self.pty else {
-                return self.input.discard();
-            };
-            match write(pty.fd(), self.input.front()) {
-                Ok(0) | Err(Errno::EAGAIN) => return,
-                Ok(n) => self.input.advance(n),
-                Err(Errno::EINTR) => {}
-                // Nobody has the other side open.
-                Err(_) => return self.input.discard(),
-            }
+        match &mut self.side {
+            Side::Pty(side) => side.write(&mut self.input),
+            Side::Pipes(side) => side.write(&mut self.input),
         }
     }
 
@@ -153,78 +189,41 @@ impl Terminal {
         now: Instant,
         outbox: &mut Outbox,
     ) -> Result<(), WireError> {
-        let mut is_hung_up = false;
-        let mut total = 0;
-        let room = outbox.room();
-        self.look_again = None;
-        self.is_drained = false;
-        while let Some(pty) = &self.pty {
-            let space = self.decoder.space();
-            let len = space.len().min(room.saturating_sub(total));
-            // The turn is over: what is left is reported again.
-            let Some(space) = space.get_mut(..len).filter(|space| !space.is_empty()) else {
-                break;
-            };
-            match read(pty.fd(), space) {
-                Ok(0) => is_hung_up = true,
-                Ok(n) => {
-                    self.decoder.filled(n);
-                    total += n;
-                    continue;
-                }
-                Err(Errno::EINTR) => continue,
-                Err(Errno::EAGAIN) => self.is_drained = true,
-                // EIO: nobody has the other side open. Anything else will not get better.
-                Err(_) => is_hung_up = true,
-            }
-            break;
+        let scanner = &mut self.scanner;
+        let mut sink = Sink { scanner, outbox };
+        match &mut self.side {
+            Side::Pty(side) => side.read(now, &mut self.input, &mut sink),
+            Side::Pipes(side) => side.read(&mut sink),
         }
-        if total > 0 {
-            self.last_output = now;
-            if self.end.is_some() {
-                self.read_since_end = self.read_since_end.saturating_add(total);
-            }
-            let text = self.decoder.take();
-            queue(&mut self.scanner, &text, outbox)?;
-        }
-        if is_hung_up {
-            self.hang_up(now, outbox)?;
-        }
-        Ok(())
-    }
-
-    fn hang_up(&mut self, now: Instant, outbox: &mut Outbox) -> Result<(), WireError> {
-        self.input.discard();
-        if self.end.is_none() {
-            // The shell may open its terminal again; closing our side would hang it up.
-            self.look_again = Some(now + LOOK_AGAIN);
-            return Ok(());
-        }
-        self.pty = None;
-        let rest = self.decoder.finish();
-        queue(&mut self.scanner, &rest, outbox)
     }
 
     /// The shell is dead. What it wrote last is still to be read.
     pub(crate) fn shell_ended(&mut self, status: ExitStatus, now: Instant) {
-        if self.end.is_none() {
-            self.end = Some(End { status, at: now });
-            self.is_drained = false;
-            self.look_again = None;
+        if self.end.is_some() {
+            return;
+        }
+        self.end = Some(End { status, at: now });
+        match &mut self.side {
+            Side::Pty(side) => side.shell_ended(now),
+            Side::Pipes(side) => side.shell_ended(),
         }
     }
 
-    /// Whether the pty must be read without being asked: after the shell's death until it was
-    /// found empty once, and where polling says nothing.
+    /// Whether output must be read without being asked.
     pub(crate) fn needs_read(&self, now: Instant) -> bool {
-        let is_ending = self.end.is_some() && !self.is_announced && !self.is_drained;
-        let is_due = self.look_again.is_some_and(|at| now >= at);
-        self.pty.is_some() && (is_ending || is_due)
+        match &self.side {
+            Side::Pty(side) => side.needs_read(now, self.is_announced),
+            // Polling tells everything about pipes.
+            Side::Pipes(_) => false,
+        }
     }
 
-    /// When to look again at a pty that cannot be polled.
+    /// When to look again at what cannot be polled.
     pub(crate) fn look_again_at(&self) -> Option<Instant> {
-        self.look_again
+        match &self.side {
+            Side::Pty(side) => side.look_again_at(),
+            Side::Pipes(_) => None,
+        }
     }
 
     /// When to announce the exit. `may_read` says whether output is being read at all: while the
@@ -233,21 +232,16 @@ impl Terminal {
         let Some(end) = self.end.filter(|_| !self.is_announced) else {
             return Due::Later;
         };
-        if self.pty.is_none() {
+        if self.is_closed() {
             return Due::Now;
         }
         if !may_read {
             return Due::Later;
         }
-        let latest = end.at + ANNOUNCE_MAX;
-        let due = if self.is_drained {
-            latest.min(self.last_output.max(end.at) + QUIET)
-        } else if self.read_since_end >= KERNEL_BUFFER {
-            latest
-        } else {
-            return Due::Later;
-        };
-        if now >= due { Due::Now } else { Due::At(due) }
+        match &self.side {
+            Side::Pty(side) => side.exit_due(end.at, now),
+            Side::Pipes(side) => side.exit_due(end.at, now),
+        }
     }
 
     /// How the shell ended, if it is known.
@@ -261,77 +255,5 @@ impl Terminal {
 
     pub(crate) fn set_announced(&mut self) {
         self.is_announced = true;
-    }
-}
-
-/// Queues text in frames of a permitted size.
-fn queue(scanner: &mut Scanner, text: &str, outbox: &mut Outbox) -> Result<(), WireError> {
-    for piece in pieces(text, OUTPUT_CHUNK_MAX) {
-        let mut cuts = Vec::new();
-        scanner.scan(piece, &mut cuts);
-        outbox.output(cuts, piece)?;
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io;
-
-    struct NoPty(std::fs::File);
-
-    impl Pty for NoPty {
-        fn spawn(&mut self, _: &pty::Program) -> Result<u32, pty::PtyError> {
-            Err(pty::PtyError::Binding("shell"))
-        }
-        fn resize(&self, _: Size) -> io::Result<()> {
-            Ok(())
-        }
-        fn fd(&self) -> BorrowedFd<'_> {
-            std::os::fd::AsFd::as_fd(&self.0)
-        }
-    }
-
-    fn ended() -> (Terminal, Instant) {
-        let now = Instant::now();
-        let pty = NoPty(std::fs::File::open("/dev/null").unwrap());
-        let mut terminal = Terminal::new(Box::new(pty), Pid::from_raw(1), now);
-        terminal.shell_ended(ExitStatus::Code(0), now);
-        (terminal, now)
-    }
-
-    #[test]
-    fn exit_waits_for_the_pty_to_be_read() {
-        let (mut terminal, now) = ended();
-        assert_eq!(
-            terminal.exit_due(now + Duration::from_secs(9), true),
-            Due::Later
-        );
-        terminal.is_drained = true;
-        assert_eq!(terminal.exit_due(now, true), Due::At(now + QUIET));
-        assert_eq!(terminal.exit_due(now + QUIET, true), Due::Now);
-        assert_eq!(terminal.exit_due(now + QUIET, false), Due::Later);
-    }
-
-    #[test]
-    fn printing_job_holds_the_exit_up_for_a_second_only() {
-        let (mut terminal, now) = ended();
-        terminal.read_since_end = KERNEL_BUFFER;
-        assert_eq!(terminal.exit_due(now, true), Due::At(now + ANNOUNCE_MAX));
-        terminal.last_output = now + Duration::from_millis(950);
-        terminal.is_drained = true;
-        assert_eq!(terminal.exit_due(now, true), Due::At(now + ANNOUNCE_MAX));
-    }
-
-    #[test]
-    fn closed_pty_announces_at_once_and_once() {
-        let (mut terminal, now) = ended();
-        let mut outbox = Outbox::default();
-        terminal.read_output(now, &mut outbox).unwrap();
-        assert!(terminal.is_closed());
-        assert_eq!(terminal.exit_due(now, false), Due::Now);
-        terminal.set_announced();
-        assert_eq!(terminal.exit_due(now, true), Due::Later);
     }
 }

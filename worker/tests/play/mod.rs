@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getuid};
 use shellward_protocol::message::{
-    Ack, Command as TerminalCommand, ExitStatus, Input, Size, Start, StartFailed, Terminate,
+    Ack, Command as TerminalCommand, ExitStatus, Input, Mode, Size, Start, StartFailed, Terminate,
 };
 use shellward_protocol::{
     AttachToken, Boot, Data, FrameDecoder, FromWorker, Hello, Role, ToWorker,
@@ -113,6 +113,28 @@ impl Worker {
         link
     }
 
+    /// The same on pipes.
+    pub fn pipe(&self, line: &str) -> Link {
+        let mut link = self.attach(1);
+        link.start(&Start {
+            mode: Mode::Pipes,
+            ..start(line)
+        });
+        link
+    }
+
+    /// A shell on pipes that reads commands.
+    pub fn pipe_shell(&self, shell: &str) -> Link {
+        let mut link = self.attach(1);
+        link.start(&Start {
+            mode: Mode::Pipes,
+            shell: Data::borrowed(shell.as_bytes()),
+            command: TerminalCommand::Shell,
+            ..start("")
+        });
+        link
+    }
+
     /// Waits for the end of the worker process.
     pub fn wait(&mut self, patience: Duration) -> ProcessStatus {
         let mut status = None;
@@ -159,6 +181,7 @@ impl Drop for Worker {
 
 pub fn start(line: &str) -> Start<'_> {
     Start {
+        mode: Mode::Pty(Data::default()),
         shell: Data::borrowed(b"/bin/sh"),
         command: TerminalCommand::Line(Data::borrowed(line.as_bytes())),
         cwd: Data::borrowed(b"/"),
@@ -183,6 +206,7 @@ pub struct Link {
     offset: u64,
     pub taken: u64,
     pub shell_pid: u32,
+    pub is_pty: bool,
     pub exits: Vec<ExitStatus>,
     pub failed: Option<StartFailed>,
     pub cuts: Vec<usize>,
@@ -199,6 +223,7 @@ impl Link {
             offset: 0,
             taken: 0,
             shell_pid: 0,
+            is_pty: false,
             exits: Vec::new(),
             failed: None,
             cuts: Vec::new(),
@@ -274,7 +299,7 @@ impl Link {
         };
         match FromWorker::decode(header, &payload).unwrap() {
             FromWorker::Started(started) => {
-                assert!(started.is_pty);
+                self.is_pty = started.is_pty;
                 self.shell_pid = started.shell_pid;
             }
             FromWorker::StartFailed(failed) => self.failed = Some(failed),

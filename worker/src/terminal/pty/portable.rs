@@ -10,12 +10,10 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::sys::termios::{InputFlags, SetArg, tcgetattr, tcsetattr};
 use portable_pty::{CommandBuilder, MasterPty, PtySize, SlavePty, native_pty_system};
 use shellward_protocol::message::Size;
 
-use super::{Cause, Program, Pty, PtyError};
+use super::{Cause, Program, Pty, PtyError, set_up};
 use crate::sys;
 
 /// A pty of portable-pty.
@@ -53,15 +51,6 @@ fn pty_size(size: Size) -> PtySize {
         pixel_width: 0,
         pixel_height: 0,
     }
-}
-
-/// Non-blocking, and with IUTF8, so that the kernel's line editing erases whole characters.
-fn set_up(master: &OwnedFd) -> nix::Result<()> {
-    let flags = OFlag::from_bits_retain(fcntl(master, FcntlArg::F_GETFL)?);
-    fcntl(master, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
-    let mut termios = tcgetattr(master)?;
-    termios.input_flags.insert(InputFlags::IUTF8);
-    tcsetattr(master, SetArg::TCSANOW, &termios)
 }
 
 /// portable-pty puts the system's error into words only; the words are kept without its Rust form.
@@ -116,6 +105,7 @@ impl Pty for PortablePty {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::sys::termios::{InputFlags, tcgetattr};
 
     #[test]
     fn errors_of_the_binding_are_said_in_words() {
