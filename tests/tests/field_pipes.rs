@@ -553,7 +553,7 @@ async fn s38_an_unfinished_line_arrives_at_once_and_a_program_s_own_buffer_does_
     // What a C library holds back on a pipe is the program's affair; the documents say so.
     let gate = fifo(host.folder(), "gate");
     let perl = format!(
-        "perl -e 'print \"he\".\"ld\\n\"; system(\"echo sho\".\"wn; read go < {}\"); print \"la\".\"st\\n\"'",
+        "perl -e 'print \"he\".\"ld\\n\"; syswrite STDOUT, \"sho\".\"wn\\n\"; open F, \"{}\"; <F>; print \"la\".\"st\\n\"'",
         gate.display()
     );
     terminal.seen.clear();
