@@ -36,8 +36,8 @@ fn mode() -> impl Strategy<Value = Mode<'static>> {
 }
 
 fn probe_report() -> impl Strategy<Value = ProbeReport> {
-    let trouble = (any::<Option<i32>>(), "\\PC{0,50}")
-        .prop_map(|(errno, words)| Trouble { errno, words });
+    let trouble =
+        (any::<Option<i32>>(), "\\PC{0,50}").prop_map(|(errno, words)| Trouble { errno, words });
     (0..5, trouble).prop_map(|(number, trouble)| match number {
         0 => ProbeReport::Works,
         1 => ProbeReport::NoPty(trouble),
@@ -399,7 +399,10 @@ fn a_probe_report_beyond_its_bound_or_of_another_kind_is_refused() {
     }
     let bytes = report(0);
     let (header, payload) = split(&bytes);
-    let other = Header { kind: kind::BOOT, ..header };
+    let other = Header {
+        kind: kind::BOOT,
+        ..header
+    };
     assert!(ProbeReport::decode(other, payload).is_err());
     assert!(FromWorker::decode(header, payload).is_err());
 }

@@ -80,9 +80,7 @@ impl Binding {
         let path = resolve(path, geteuid().as_raw()).map_err(|distrust| match distrust {
             // The loader would say the same; it is not asked, since what it finds a moment later
             // has not been looked at.
-            Distrust::Unreadable { source, .. }
-                if source.kind() == io::ErrorKind::NotFound =>
-            {
+            Distrust::Unreadable { source, .. } if source.kind() == io::ErrorKind::NotFound => {
                 LoadError::Missing {
                     words: format!(
                         "{}: cannot open shared object file: {}",
@@ -210,9 +208,9 @@ impl NativePty {
         let result = unsafe { (self.binding.slave_name)(self.handle.as_ptr(), to, len) };
         self.binding.check(result)?;
         match until_nul(&buffer) {
-            Some(name) if name.starts_with(b"/") => {
-                Ok(Slave::Named(PathBuf::from(std::ffi::OsStr::from_bytes(name))))
-            }
+            Some(name) if name.starts_with(b"/") => Ok(Slave::Named(PathBuf::from(
+                std::ffi::OsStr::from_bytes(name),
+            ))),
             _ => Err(Cause {
                 words: "the pty binding gave neither a slave nor a name for one".to_owned(),
                 errno: None,
@@ -223,8 +221,7 @@ impl NativePty {
     /// Changes the size.
     pub(crate) fn resize(&self, size: Size) -> Result<(), Cause> {
         // SAFETY: as for the master.
-        let result =
-            unsafe { (self.binding.resize)(self.handle.as_ptr(), size.cols, size.rows) };
+        let result = unsafe { (self.binding.resize)(self.handle.as_ptr(), size.cols, size.rows) };
         self.binding.check(result)
     }
 }

@@ -358,7 +358,10 @@ mod tests {
     fn terminal_type_on_pipes_is_dumb_whatever_others_say() {
         let all = made_on(false, &[("TERM", "xterm")], &[("TERM", "vt52")]).unwrap();
         assert_eq!(all["TERM"], "dumb");
-        assert_eq!((all["COLUMNS"].as_str(), all["LINES"].as_str()), ("120", "40"));
+        assert_eq!(
+            (all["COLUMNS"].as_str(), all["LINES"].as_str()),
+            ("120", "40")
+        );
     }
 
     #[test]

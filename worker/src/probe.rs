@@ -154,7 +154,11 @@ pub(crate) fn run(binding: &[u8]) -> u8 {
         Err(error) => error.to_report(),
     };
     tell(&report, pipe);
-    if report == ProbeReport::Works { 0 } else { NO_PTY }
+    if report == ProbeReport::Works {
+        0
+    } else {
+        NO_PTY
+    }
 }
 
 /// The pipe that the supervisor reads. By hand there is none, or the number is something else's.

@@ -29,11 +29,7 @@ pub(crate) enum Distrust {
     NotAFile(PathBuf),
     /// Its owner could change it.
     #[error("{} belongs to user {owner}, not to root or user {me}", show(path))]
-    Owner {
-        path: PathBuf,
-        owner: u32,
-        me: u32,
-    },
+    Owner { path: PathBuf, owner: u32, me: u32 },
     /// Others could change it, or what lies in it.
     #[error("{} can be written by {} (mode {mode:04o})", show(path), who(*mode))]
     Writable { path: PathBuf, mode: u32 },
@@ -127,12 +123,7 @@ fn look(path: &Path) -> Result<Metadata, Distrust> {
 }
 
 /// Whether others could put something else in the place of `inner`, which lies in `dir`.
-fn check_directory(
-    dir: &Path,
-    meta: &Metadata,
-    inner: &Metadata,
-    me: u32,
-) -> Result<(), Distrust> {
+fn check_directory(dir: &Path, meta: &Metadata, inner: &Metadata, me: u32) -> Result<(), Distrust> {
     check_owner(dir, meta, me)?;
     // In a sticky directory only the owner of a file, or of the directory, can replace it.
     let is_kept = meta.mode() & STICKY != 0 && meta.uid() == 0 && is_trusted(inner, me);
@@ -252,9 +243,18 @@ mod tests {
 
     #[test]
     fn what_is_no_file_and_no_absolute_path_is_refused() {
-        assert_eq!(refusal(Path::new("lib.so")), "lib.so is not an absolute path");
-        assert_eq!(refusal(Path::new("/dev/null")), "/dev/null is not a regular file");
-        assert_eq!(refusal(Path::new("/usr/lib")), "/usr/lib is not a regular file");
+        assert_eq!(
+            refusal(Path::new("lib.so")),
+            "lib.so is not an absolute path"
+        );
+        assert_eq!(
+            refusal(Path::new("/dev/null")),
+            "/dev/null is not a regular file"
+        );
+        assert_eq!(
+            refusal(Path::new("/usr/lib")),
+            "/usr/lib is not a regular file"
+        );
         assert_eq!(
             refusal(Path::new("/no/such/lib.so")),
             "/no: No such file or directory"

@@ -4,7 +4,6 @@
 // The lint's own exception for tests does not reach the helpers beside them.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-#[allow(dead_code)]
 mod play;
 
 use std::time::{Duration, Instant};
@@ -120,9 +119,11 @@ fn interrupt_ends_what_runs_and_not_the_shell() {
         assert!(!is_alive(sleep));
         // A whole tree, and a program that does not read what is typed.
         link.type_in(b"sh -c 'sh -c \"sleep 61; :\"; sleep 61; :'\r");
-        running(&link, "sh");
-        eventually(PATIENCE, "its own child", || {
-            children(running(&link, "sh")).len() == 1
+        // Not earlier: dash loses an interrupt between fork and exec, on a pty as well.
+        eventually(PATIENCE, "the innermost", || {
+            let inner = children(running(&link, "sh"));
+            let inmost = inner.iter().flat_map(|pid| children(*pid));
+            inmost.into_iter().any(|pid| name(pid).trim() == "sleep")
         });
         link.type_in(&[b'#'; 300_000]);
         link.type_in(b"\x03");
@@ -145,8 +146,10 @@ fn interrupt_spares_background_jobs() {
         link.until_output(".\n");
         let job = number_after(&link.output, "job=");
         link.type_in(b"cat\r");
-        running(&link, "cat");
+        let cat = running(&link, "cat");
         link.type_in(b"\x03");
+        // Before it is gone, it would read what is typed next.
+        eventually(SOON, "cat is gone", || !is_alive(cat));
         link.type_in(b"echo after\r");
         link.until_output("after\n");
         assert!(is_alive(job), "{shell}");
@@ -160,7 +163,9 @@ fn interrupt_ends_a_command_line_as_on_a_pty() {
         let mut link = worker.pipe(line);
         link.until("the start", |link| link.shell_pid != 0);
         eventually(PATIENCE, "sleep", || {
-            name(link.shell_pid).trim() == "sleep" || !children(link.shell_pid).is_empty()
+            let mut all = children(link.shell_pid);
+            all.push(link.shell_pid);
+            all.into_iter().any(|pid| name(pid).trim() == "sleep")
         });
         link.type_in(b"\x03");
         assert_eq!(link.until_exit(), ExitStatus::Signal(2), "{line}");
@@ -214,13 +219,12 @@ fn order_is_kept_where_it_can_be_told() {
 fn characters_of_each_stream_are_put_together() {
     let worker = Worker::spawn();
     let mut link = worker.pipe(
-        r"printf 'A \342'; sleep 0.1; printf 'E \342' >&2; sleep 0.1; printf '\224\200 B\n';
-          sleep 0.1; printf '\224\202 F\n' >&2; printf '\377\342'",
+        r"printf 'A \342'; sleep 0.3; printf 'E \342' >&2; sleep 0.3; printf '\224\200 B\n';
+          sleep 0.3; printf '\224\202 F\n' >&2; sleep 0.3; printf '\377\342'",
     );
     link.until_exit();
     assert_eq!(
-        link.output,
-        "A E \u{2500} B\n\u{2502} F\n\u{fffd}\u{fffd}",
+        link.output, "A E \u{2500} B\n\u{2502} F\n\u{fffd}\u{fffd}",
         "{:?}",
         link.output
     );
@@ -239,7 +243,8 @@ fn nul_and_other_bytes_are_typed_as_they_are() {
 fn large_paste_arrives_whole() {
     for piece in [262_144, 263] {
         let worker = Worker::spawn();
-        let mut link = worker.pipe("head -c 262144 | md5sum; head -c 262144 /dev/zero | tr '\\0' q | md5sum");
+        let mut link =
+            worker.pipe("head -c 262144 | md5sum; head -c 262144 /dev/zero | tr '\\0' q | md5sum");
         for piece in vec![b'q'; 262_144].chunks(piece) {
             link.type_in(piece);
         }
@@ -313,7 +318,8 @@ fn closed_output_does_not_end_the_terminal() {
 #[test]
 fn job_delays_the_exit_by_a_second_and_is_still_heard() {
     let mut worker = Worker::spawn();
-    let mut link = worker.pipe("(sleep 2; echo late; sleep 0.2; echo later >&2) & echo early; exit 4");
+    let mut link =
+        worker.pipe("(sleep 2; echo late; sleep 0.2; echo later >&2) & echo early; exit 4");
     link.until_output("early");
     let begun = Instant::now();
     assert_eq!(link.until_exit(), ExitStatus::Code(4));
@@ -415,9 +421,24 @@ fn shell_starts_with_its_own_mask_limits_signals_and_environment() {
 #[test]
 fn what_cannot_start_says_why() {
     for (cwd, shell, words, code) in [
-        (&b"/no/such"[..], &b"/bin/sh"[..], "cannot enter /no/such: No such file or directory", 127),
-        (b"/", b"/no/such", "cannot start /no/such: No such file or directory", 127),
-        (b"/", b"/etc/passwd", "cannot start /etc/passwd: Permission denied", 126),
+        (
+            &b"/no/such"[..],
+            &b"/bin/sh"[..],
+            "cannot enter /no/such: No such file or directory",
+            127,
+        ),
+        (
+            b"/",
+            b"/no/such",
+            "cannot start /no/such: No such file or directory",
+            127,
+        ),
+        (
+            b"/",
+            b"/etc/passwd",
+            "cannot start /etc/passwd: Permission denied",
+            126,
+        ),
     ] {
         let worker = Worker::spawn();
         let mut link = worker.attach(1);
@@ -441,7 +462,10 @@ fn link_that_comes_back_keeps_the_shell() {
     drop(link);
     let mut link = worker.attach(1);
     let (seq, data) = (2, Data::borrowed(b"two\n"));
-    link.send(&ToWorker::Input(shellward_protocol::message::Input { seq, data }));
+    link.send(&ToWorker::Input(shellward_protocol::message::Input {
+        seq,
+        data,
+    }));
     link.until_output("two\n");
     assert!(!link.is_pty);
 }

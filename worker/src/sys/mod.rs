@@ -119,7 +119,12 @@ pub(crate) fn spawn(program: &Program, stdio: [OwnedFd; 3], session: Session) ->
     command
         .args(argv)
         .env_clear()
-        .envs(program.environment.iter().map(|(name, value)| (name, value)))
+        .envs(
+            program
+                .environment
+                .iter()
+                .map(|(name, value)| (name, value)),
+        )
         .current_dir("/")
         .stdin(stdin)
         .stdout(stdout)

@@ -105,7 +105,9 @@ mod tests {
 
     #[test]
     fn other_bytes_stay_what_they_are() {
-        let typed: Vec<u8> = (0..=255).filter(|byte| ![3, 4, 13].contains(byte)).collect();
+        let typed: Vec<u8> = (0..=255)
+            .filter(|byte| ![3, 4, 13].contains(byte))
+            .collect();
         assert_eq!(all(&typed).0, typed);
     }
 

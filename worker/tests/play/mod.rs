@@ -1,5 +1,8 @@
 //! Plays the supervisor for a real worker process.
 
+// Each test binary uses a part of it.
+#![allow(dead_code)]
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
