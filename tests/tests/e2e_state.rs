@@ -82,7 +82,7 @@ async fn folded_state_equals_the_snapshot_under_load() {
         theirs.assert_equals_snapshot().await;
     }
     std::fs::write(&stop, "").unwrap();
-    theirs.input("\u{15}echo do''ne\r").await;
+    theirs.input("\u{15}\recho do''ne\r").await;
     theirs.wait_text_within("done", DEADLINE * 3).await;
     mine.wait_text("done").await;
     official.assert_equals_snapshot(&mut mine).await;

@@ -40,7 +40,7 @@ async fn s09_a_lone_surrogate_costs_that_message_at_most() {
     }
     raw.settle().await;
     assert!(!raw.is_closed());
-    terminal.input("\u{15}").await;
+    terminal.input("\u{15}\r").await;
     assert_eq!(terminal.output_of("echo ok").await.trim(), "ok");
     host.stop();
 }
