@@ -155,10 +155,12 @@ impl EventLoop {
             }
         }
         self.report_input(now)?;
-        if let Some(terminal) = &self.terminal {
-            if self.is_exit_acked && terminal.is_closed() && !self.has_children {
-                self.ending.leave(now);
-            }
+        if let Some(terminal) = &self.terminal
+            && self.is_exit_acked
+            && terminal.is_closed()
+            && !self.has_children
+        {
+            self.ending.leave(now);
         }
         self.flush(now);
         self.tidy(now);

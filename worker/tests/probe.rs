@@ -325,7 +325,6 @@ fn shell_on_a_native_pty_is_as_on_the_built_in_one() {
         assert_eq!(link.until_exit(), ExitStatus::Code(6));
         assert!(link.output.contains("got hello\r\n"), "{:?}", link.output);
         link.ack_exit();
-        link.terminate(Duration::from_secs(1));
         link.until_end();
         assert_eq!(worker.wait(PATIENCE).code(), Some(0));
     }
