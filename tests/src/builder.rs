@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -214,6 +214,15 @@ impl HostBuilder {
             )
             .stdin(Stdio::null());
         command
+    }
+
+    /// Starts it and does not wait for anything; for hosts that are ended before they are ready.
+    pub fn spawn(&self) -> Child {
+        self.command()
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("shellward")
     }
 
     /// Runs it to its end; for starts that must be refused. Kills it after the deadline.

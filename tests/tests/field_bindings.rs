@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use shellward_tests::{
-    DEADLINE, Host, HostBuilder, Raw, RpcError, Term, Value, binding, json, needs_root, poll_for,
-    probe, proc, term,
+    DEADLINE, Host, HostBuilder, Raw, RpcError, Term, Value, binding, json, leftovers, needs_root,
+    poll_for, probe, proc, term,
 };
 
 /// A host that is told to use this file.
@@ -604,6 +604,106 @@ async fn s37_a_repaired_binding_is_not_looked_at_without_being_asked() {
     assert!(!is_pty(&raw).await.1);
     probe::assert_answer(&probe::shown(&host), "crashed");
     host.stop();
+}
+
+#[tokio::test]
+async fn the_same_answer_is_logged_once_however_often_it_is_asked() {
+    let mut host = with_binding("wrong_version");
+    let answer = assert_serves_on_pipes(&mut host, "binding-abi").await;
+    for _ in 0..3 {
+        assert_eq!(host.cli(&["probe"]).status.code(), Some(3));
+    }
+    let loads = || {
+        fs::read_to_string(host.folder().join("loaded"))
+            .unwrap()
+            .lines()
+            .count()
+    };
+    assert_eq!(loads(), 4);
+    host.signal(Signal::SIGHUP);
+    poll_for("the fifth probe", DEADLINE, || (loads() == 5).then_some(()));
+    let sentence = answer["sentence"].as_str().unwrap();
+    assert_eq!(host.log().matches(sentence).count(), 1, "{}", host.log());
+    host.stop();
+}
+
+#[tokio::test]
+async fn a_probe_that_hangs_holds_nobody_up_while_the_host_serves() {
+    let mut host = with_binding("good");
+    let raw = Raw::open(&host).await;
+    let (mut old, _) = is_pty(&raw).await;
+    binding::install("hang_in_open", host.folder());
+    let before = binding::opens(host.folder());
+    let asked = raw.start_request("x-shellward/probe", json!({})).await;
+    poll_for("the probe", DEADLINE, || {
+        (binding::opens(host.folder()) > before).then_some(())
+    });
+    let mark = raw.mark();
+    assert_eq!(old.output_of("echo fine").await.trim(), "fine");
+    let answered = raw.since(mark).iter().any(|message| message["id"] == asked);
+    assert!(!answered, "the probe was over before the echo");
+    probe::assert_answer(&raw.response(asked).await.unwrap(), "hung");
+    // The end does not wait for one either.
+    let before = binding::opens(host.folder());
+    host.signal(Signal::SIGHUP);
+    poll_for("the next probe", DEADLINE, || {
+        (binding::opens(host.folder()) > before).then_some(())
+    });
+    let start = Instant::now();
+    host.signal(Signal::SIGTERM);
+    let status = host.wait_end();
+    assert!(status.success(), "{status}");
+    let took = start.elapsed();
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    host.stop();
+}
+
+/// A host that is ended while its probe hangs: by when the probe is gone.
+fn ended_while_it_probes(name: &str, signal: Signal) {
+    let builder = Host::builder();
+    let library = binding::install(name, builder.folder());
+    let folder = builder.folder().to_owned();
+    let builder = builder
+        .option("--pty", "auto")
+        .option("--pty-binding", library.to_str().unwrap());
+    let mut host = builder.spawn();
+    let pid = poll_for("the probe", DEADLINE, || {
+        let loaded = fs::read_to_string(folder.join("loaded")).ok()?;
+        loaded.strip_suffix('\n')?.parse::<i32>().ok()
+    });
+    let probe = proc::Process::read(pid).expect("it hangs");
+    nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(i32::try_from(host.id()).unwrap()),
+        signal,
+    )
+    .unwrap();
+    let status = poll_for("the end of the host", DEADLINE, || host.try_wait().unwrap());
+    if signal == Signal::SIGTERM {
+        assert!(status.success(), "{status}");
+    }
+    let left = leftovers::settle(Duration::from_secs(5), || {
+        if probe.is_alive() {
+            vec![probe.clone()]
+        } else {
+            Vec::new()
+        }
+    });
+    if !left.is_empty() {
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    }
+    assert_eq!(left, [], "the probe outlived its host");
+}
+
+#[test]
+fn a_host_that_is_killed_while_it_probes_leaves_no_probe() {
+    for name in ["hang_in_open", "hang_in_constructor"] {
+        ended_while_it_probes(name, Signal::SIGKILL);
+    }
+}
+
+#[test]
+fn a_host_that_is_told_to_end_while_it_probes_ends_in_order() {
+    ended_while_it_probes("hang_in_open", Signal::SIGTERM);
 }
 
 #[tokio::test]

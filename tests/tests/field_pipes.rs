@@ -98,6 +98,22 @@ async fn never_is_said_in_the_ready_line_ps_root_and_state() {
 }
 
 #[test]
+fn the_configuration_file_has_pty_and_the_probe_command_says_never() {
+    let builder = Host::builder().dash();
+    let file = builder.folder().join("c.toml");
+    fs::write(&file, "pty = \"never\"\n").unwrap();
+    let host = builder.option("--config", file.to_str().unwrap()).start();
+    assert_eq!(host.ready["pty"], false);
+    let asked = host.cli(&["probe", "--json"]);
+    assert_eq!(asked.status.code(), Some(3), "{asked:?}");
+    let answer: Value = serde_json::from_slice(&asked.stdout).unwrap();
+    probe::assert_answer(&answer, "never");
+    host.stop();
+    let output = Host::builder().option("--pty", "sometimes").run_to_end();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+}
+
+#[test]
 fn never_does_not_probe_and_does_not_load_the_binding() {
     let builder = builder().dash();
     let library = shellward_tests::binding::install("abort_in_constructor", builder.folder());
@@ -396,6 +412,25 @@ async fn s38_control_c_without_a_child_is_nothing_to_the_shell() {
     let (_, shell) = host.pids(&terminal.uri);
     assert!(proc::Process::read(shell).unwrap().is_alive());
     host.stop();
+}
+
+#[tokio::test]
+async fn s38_control_c_with_a_background_job_leaves_the_shell_alone() {
+    for host in [start(), builder().start()] {
+        let raw = Raw::open(&host).await;
+        let mut terminal = Term::create(&raw).await;
+        let (_, shell) = host.pids(&terminal.uri);
+        assert_eq!(terminal.output_of("sleep 1071 & echo up").await, "up\n");
+        started(shell, "sleep 1071");
+        for _ in 0..3 {
+            terminal.input("\u{3}").await;
+        }
+        assert_eq!(
+            terminal.output_of("echo $$").await.trim(),
+            shell.to_string()
+        );
+        host.stop();
+    }
 }
 
 #[tokio::test]
@@ -714,6 +749,51 @@ async fn what_a_job_writes_after_the_exit_still_arrives_and_no_closed_pipe_kills
     raw.request("disposeTerminal", json!({"channel": terminal.uri}))
         .await
         .unwrap();
+    gone_within(&job, DEADLINE);
+    host.stop();
+}
+
+#[tokio::test]
+async fn a_job_that_never_stops_writing_does_not_hold_the_exit_up() {
+    let host = start();
+    let raw = Raw::open(&host).await;
+    let mut terminal = Term::create(&raw).await;
+    let (worker, _) = host.pids(&terminal.uri);
+    terminal.line("yes 0123456789 & exit 3").await;
+    let start = Instant::now();
+    let action = terminal.wait_exit().await;
+    assert_eq!(action["exitCode"], 3);
+    assert!(start.elapsed() < Duration::from_secs(3));
+    let job = started(worker, "yes 0123456789");
+    let before = terminal.seen.len();
+    terminal
+        .wait("more", DEADLINE, |_, seen, _| {
+            (seen.len() > before + 100_000).then_some(())
+        })
+        .await;
+    raw.request("disposeTerminal", json!({"channel": terminal.uri}))
+        .await
+        .unwrap();
+    gone_within(&job, DEADLINE);
+    host.stop();
+}
+
+#[tokio::test]
+async fn a_terminal_that_is_forgotten_takes_its_job_along() {
+    let host = builder().dash().option("--keep-exited", "1").start();
+    let raw = Raw::open(&host).await;
+    let mut terminal = Term::create(&raw).await;
+    let (worker, _) = host.pids(&terminal.uri);
+    terminal.output_of("sleep 1072 & echo up").await;
+    let job = started(worker, "sleep 1072");
+    terminal.line("exit").await;
+    terminal.wait_exit().await;
+    assert!(job.is_alive());
+    let mark = raw.mark();
+    raw.notify("unsubscribe", json!({"channel": terminal.uri}))
+        .await;
+    raw.wait_action(mark, shellward_tests::ROOT, "root/terminalsChanged")
+        .await;
     gone_within(&job, DEADLINE);
     host.stop();
 }
