@@ -55,6 +55,13 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     let state_dir = std::path::absolute(rundir::state_dir(args.state_dir.clone())?)?;
     rundir::private_dir(&state_dir)?;
     let (token, token_file) = token(&args, &state_dir)?;
+    if token.as_ref().is_some_and(ConnectionToken::is_short) {
+        tracing::warn!(
+            "the connection token is short enough to be guessed; use 16 random characters or more"
+        );
+    }
+    // Before any socket is there: a state directory that cannot be written is found out here.
+    let epoch = rundir::next_epoch(&state_dir)?;
     let (listeners, host_names) = listen(&args, &runtime, token.is_some()).await?;
     // From here on no relative path is used; a directory that is removed must not hold us up
     // (field case S-26).
@@ -90,7 +97,7 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
                 "probe": pty.as_ref().err().map_or("ok", String::as_str),
             }),
         },
-        epoch: rundir::next_epoch(&state_dir)?,
+        epoch,
         worker_binary,
         worker_sockets: runtime.worker_sockets(),
         shell_limits,
@@ -122,17 +129,18 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
         let host = host.clone();
         async move { host.watch_stopped_workers().await }
     });
-    announce(
+    let announced = announce(
         args.ready_json,
         url.as_deref(),
         socket.as_deref(),
         token_file.as_deref(),
         pty.is_ok(),
-    )?;
+    );
 
     let end = tokio::select! {
-        end = signals.wait() => end,
-        () = host.shutdown.notified() => End::Orderly,
+        end = signals.wait(), if announced.is_ok() => end,
+        () = host.shutdown.notified(), if announced.is_ok() => End::Orderly,
+        else => End::Orderly,
     };
     if end == End::AtOnce {
         tracing::info!("leaving at once; terminals are not touched");
@@ -153,7 +161,7 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
         tracing::debug!("some connections did not close in time");
     }
     runtime.clean();
-    Ok(())
+    announced
 }
 
 /// The signals that mean something to `serve` (design.md, "Signals to `serve`").
