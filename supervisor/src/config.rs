@@ -158,6 +158,17 @@ pub enum ConfigError {
 }
 
 impl ServeArgs {
+    fn token_choices(&self) -> usize {
+        [
+            self.connection_token.is_some(),
+            self.connection_token_file.is_some(),
+            self.without_connection_token,
+        ]
+        .into_iter()
+        .filter(|given| *given)
+        .count()
+    }
+
     /// Fills in from the configuration file what the flags leave open.
     ///
     /// # Errors
@@ -166,17 +177,22 @@ impl ServeArgs {
         let Some(path) = self.config.clone() else {
             return Ok(self);
         };
-        let text = std::fs::read_to_string(&path).map_err(|source| ConfigError::Read {
+        let text = read_bounded(&path).map_err(|source| ConfigError::Read {
             path: path.clone(),
             source,
         })?;
-        let file: Self = toml::from_str(&text).map_err(|error| ConfigError::File {
-            path,
-            detail: error.to_string().trim_end().to_owned(),
-        })?;
-        let token_given = self.connection_token.is_some()
-            || self.connection_token_file.is_some()
-            || self.without_connection_token;
+        let wrong = |detail: String| ConfigError::File {
+            path: path.clone(),
+            detail,
+        };
+        let file: Self = toml::from_str(&text).map_err(|error| wrong(explain(&text, &error)))?;
+        if file.token_choices() > 1 {
+            return Err(wrong(
+                "connection-token, connection-token-file and without-connection-token exclude each other"
+                    .to_owned(),
+            ));
+        }
+        let token_given = self.token_choices() > 0;
         let (token, token_file, no_token) = if token_given {
             (
                 self.connection_token,
@@ -215,6 +231,43 @@ impl ServeArgs {
             size_from: self.size_from.or(file.size_from),
         })
     }
+}
+
+/// The largest configuration file, in bytes; a real one has a few hundred.
+const FILE_BYTES: u64 = 64 << 10;
+
+fn read_bounded(path: &Path) -> std::io::Result<String> {
+    use std::io::Read as _;
+    let mut text = String::new();
+    std::fs::File::open(path)?
+        .take(FILE_BYTES + 1)
+        .read_to_string(&mut text)?;
+    if text.len() as u64 > FILE_BYTES {
+        return Err(std::io::Error::other(format!(
+            "it is larger than {FILE_BYTES} bytes"
+        )));
+    }
+    Ok(text)
+}
+
+/// What is wrong with a file, and where. Never what stands there: it may be the token.
+fn explain(text: &str, error: &toml::de::Error) -> String {
+    let line = error.span().map_or(1, |span| {
+        1 + text
+            .as_bytes()
+            .iter()
+            .take(span.start)
+            .filter(|byte| **byte == b'\n')
+            .count()
+    });
+    let message = error.message();
+    let names_keys_only = message.starts_with("unknown field") || message.starts_with("duplicate");
+    let what = if names_keys_only {
+        message
+    } else {
+        "this is not TOML, or the value is of the wrong type (not shown, it may be a secret)"
+    };
+    format!("line {line}: {what}")
 }
 
 /// One `--listen`.
@@ -384,7 +437,32 @@ mod tests {
         assert_eq!(merged.claims, Some(Claims::Open));
         assert!(!merged.without_connection_token);
         std::fs::write(&path, "lisen = []\n").unwrap();
-        let error = args.with_file().unwrap_err().to_string();
+        let error = args.clone().with_file().unwrap_err().to_string();
         assert!(error.contains("lisen"), "{error}");
+        std::fs::write(
+            &path,
+            "connection-token = \"s3cret\"\nwithout-connection-token = true\n",
+        )
+        .unwrap();
+        let error = args.clone().with_file().unwrap_err().to_string();
+        assert!(
+            error.contains("exclude") && !error.contains("s3cret"),
+            "{error}"
+        );
+        for secret in [
+            "connection-token = \"s3cret\n",
+            "connection-token = 123s3cret\n",
+            "connection-token = [\"s3cret\"]\n",
+            "connection-token = 777123\n",
+        ] {
+            std::fs::write(&path, format!("\n{secret}")).unwrap();
+            let error = args.clone().with_file().unwrap_err().to_string();
+            assert!(
+                error.contains("line 2") && !error.contains("s3cret") && !error.contains("777123"),
+                "{error}"
+            );
+        }
+        std::fs::write(&path, "#".repeat(100_000)).unwrap();
+        assert!(args.with_file().is_err());
     }
 }

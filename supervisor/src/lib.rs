@@ -12,6 +12,7 @@ pub mod core;
 pub mod front;
 pub mod host;
 pub mod limits;
+pub mod log;
 pub mod outbox;
 pub mod probe;
 pub mod ptys;

@@ -111,8 +111,9 @@ pub const CRASHES_AT_START: u32 = 3;
 /// The longest line taken from a worker's log pipe, in bytes (OpenSSH does the same).
 pub const WORKER_LOG_LINE_BYTES: usize = 4096;
 
-/// Attempts with a wrong token judged at the same time; each is answered after
-/// [`WRONG_TOKEN_DELAY`], so guesses are limited to 64 a second (field case S-29).
+/// Wrong tokens answered at the same time, each after [`WRONG_TOKEN_DELAY`]; more are turned away
+/// at once. A right one is never held up (field case S-29; a guess at 256 random bits is hopeless,
+/// and a token of one's own should be as long).
 pub const WRONG_TOKEN_SLOTS: usize = 16;
 
 /// How long a wrong token waits for its answer.
@@ -120,6 +121,13 @@ pub const WRONG_TOKEN_DELAY: Duration = Duration::from_millis(250);
 
 /// How long a closing connection may take to send what is left.
 pub const CLOSE_TIME: Duration = Duration::from_secs(2);
+
+/// Pings one connection may send in a burst; one more is allowed every [`PING_TIME`]. Each is
+/// answered by the WebSocket library, outside the bounds of the outbox.
+pub const PINGS: u32 = 64;
+
+/// See [`PINGS`]. Clients ping every few seconds.
+pub const PING_TIME: Duration = Duration::from_millis(250);
 
 /// The longest connection token, in bytes.
 pub const TOKEN_BYTES: usize = 1024;

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use shellward::cli::{Cli, Command, NoPty, NotAvailable};
+use shellward::log::Log;
 use shellward::serve::PtyRequired;
 use shellward::{cli, serve};
 
@@ -12,9 +13,13 @@ fn main() -> ExitCode {
     let result =
         match cli.command {
             Command::Serve(mut args) => {
-                log_to_stderr();
                 args.runtime_dir = cli.runtime_dir;
-                runtime(true).and_then(|runtime| runtime.block_on(serve::serve(*args)))
+                log_to_stderr().and_then(|log| {
+                    let result =
+                        runtime(true).and_then(|runtime| runtime.block_on(serve::serve(*args)));
+                    log.flush();
+                    result
+                })
             }
             Command::Probe(args) => runtime(false)
                 .and_then(|runtime| runtime.block_on(cli::probe(args, cli.runtime_dir))),
@@ -45,13 +50,15 @@ fn runtime(server: bool) -> anyhow::Result<tokio::runtime::Runtime> {
 }
 
 /// `SHELLWARD_LOG` chooses what is logged, e.g. `debug` or `shellward=debug`; by default, `info`.
-fn log_to_stderr() {
+fn log_to_stderr() -> anyhow::Result<Log> {
+    let log = Log::to(std::io::stderr())?;
     let filter = tracing_subscriber::EnvFilter::try_from_env("SHELLWARD_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(false)
         .with_target(false)
-        .with_writer(std::io::stderr)
+        .with_writer(log.clone())
         .init();
+    Ok(log)
 }

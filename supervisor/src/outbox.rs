@@ -27,6 +27,10 @@ impl Close {
     pub const NOT_A_CLIENT: Self = Self::new(1002, "messages that are not JSON-RPC");
     /// Nothing but text frames is spoken here.
     pub const BINARY: Self = Self::new(1003, "text frames only");
+    /// One message was over the limit.
+    pub const TOO_BIG: Self = Self::new(1009, "a message may have 2 MiB at most");
+    /// Pings as a weapon.
+    pub const PINGS: Self = Self::new(1008, "too many pings");
     /// No `initialize` in time.
     pub const SILENT: Self = Self::new(1008, "no initialize in time");
     /// The versions do not match.

@@ -32,7 +32,9 @@ pub enum DirError {
         source: io::Error,
     },
     /// Somebody else could change it.
-    #[error("{0} must be a directory of this user that nobody else can enter; run: chmod 700 {0}")]
+    #[error(
+        "{0} must be a directory that belongs to this user and that nobody else can enter (mode 700); choose another one"
+    )]
     NotPrivate(PathBuf),
     /// unix(7) limits the paths of sockets.
     #[error(

@@ -55,6 +55,13 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     let state_dir = std::path::absolute(rundir::state_dir(args.state_dir.clone())?)?;
     rundir::private_dir(&state_dir)?;
     let (token, token_file) = token(&args, &state_dir)?;
+    if token.as_ref().is_some_and(ConnectionToken::is_short) {
+        tracing::warn!(
+            "the connection token is short enough to be guessed; use 16 random characters or more"
+        );
+    }
+    // Before any socket is there: a state directory that cannot be written is found out here.
+    let epoch = rundir::next_epoch(&state_dir)?;
     let (listeners, host_names) = listen(&args, &runtime, token.is_some()).await?;
     // From here on no relative path is used; a directory that is removed must not hold us up
     // (field case S-26).
@@ -86,7 +93,7 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
                 "probe": null,
             }),
         },
-        epoch: rundir::next_epoch(&state_dir)?,
+        epoch,
         ptys: Ptys::new(
             args.pty.unwrap_or_default(),
             args.pty_binding.clone().map(binding).transpose()?,
@@ -131,17 +138,18 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
         let host = host.clone();
         async move { host.watch_stopped_workers().await }
     });
-    announce(
+    let announced = announce(
         args.ready_json,
         url.as_deref(),
         socket.as_deref(),
         token_file.as_deref(),
         pty,
-    )?;
+    );
 
     let end = tokio::select! {
-        end = signals.wait(&host) => end,
-        () = host.shutdown.notified() => End::Orderly,
+        end = signals.wait(&host), if announced.is_ok() => end,
+        () = host.shutdown.notified(), if announced.is_ok() => End::Orderly,
+        else => End::Orderly,
     };
     if end == End::AtOnce {
         tracing::info!("leaving at once; terminals are not touched");
@@ -160,7 +168,7 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
         tracing::debug!("some connections did not close in time");
     }
     runtime.clean();
-    Ok(())
+    announced
 }
 
 /// `--pty require` where ptys do not work: exit code 3.

@@ -28,6 +28,11 @@ pub enum TokenError {
     /// Other people can read it.
     #[error("the token file {0} can be read by others; run: chmod 600 {0}")]
     Readable(PathBuf),
+    /// The file holds none.
+    #[error(
+        "the token file {0} holds no usable token (1 to {TOKEN_BYTES} visible ASCII characters); remove it to have a new one made"
+    )]
+    BadFile(PathBuf),
     /// Empty, too long, or not one line of visible ASCII.
     #[error("a connection token must have 1 to {TOKEN_BYTES} visible ASCII characters")]
     Unusable,
@@ -67,7 +72,7 @@ impl ConnectionToken {
         file.take(TOKEN_BYTES as u64 + 16)
             .read_to_end(&mut text)
             .map_err(failed)?;
-        Self::new(&text)
+        Self::new(&text).map_err(|_| TokenError::BadFile(path.to_owned()))
     }
 
     /// Reads the token file, or makes it with a new random token.
@@ -103,6 +108,12 @@ impl ConnectionToken {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Self::read(path),
             Err(error) => Err(failed(error)),
         }
+    }
+
+    /// Whether guessing it is not hopeless: fewer characters than 64 random bits need.
+    #[must_use]
+    pub fn is_short(&self) -> bool {
+        self.0.len() < 16
     }
 
     /// Whether `presented` is this token, in time that depends on its length only.
@@ -162,7 +173,7 @@ mod tests {
         ] {
             fs::write(&path, bad).unwrap();
             assert!(
-                matches!(ConnectionToken::read(&path), Err(TokenError::Unusable)),
+                matches!(ConnectionToken::read(&path), Err(TokenError::BadFile(_))),
                 "{bad:?}"
             );
         }

@@ -49,8 +49,8 @@ pub fn check_terminal_uri(uri: &str) -> Result<(), String> {
     if !well_formed || rest.is_empty() {
         return Err("the channel must be a URI such as ahp-terminal:/NAME".into());
     }
-    if uri.chars().any(char::is_control) {
-        return Err("the channel URI has control characters".into());
+    if uri.chars().any(is_hidden) {
+        return Err("the channel URI has invisible characters".into());
     }
     if RESERVED
         .iter()
@@ -133,17 +133,24 @@ pub fn directory_from_uri(text: &str) -> Result<PathBuf, String> {
     Ok(PathBuf::from(OsString::from_vec(bytes)))
 }
 
+/// Whether a character moves the cursor, turns the direction of text, or is not seen at all. The
+/// joiners stay: emoji and several scripts are made with them.
+#[must_use]
+pub fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}'
+        )
+}
+
 /// A title without control characters and bidirectional overrides, trimmed, at most
 /// [`TITLE_CHARS`] characters; `None` when nothing is left.
 #[must_use]
 pub fn clean_title(text: &str) -> Option<String> {
-    let hidden = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}')
-    };
     let kept: String = text
         .chars()
-        .filter(|c| !hidden(*c))
+        .filter(|c| !is_hidden(*c))
         .take(TITLE_CHARS)
         .collect();
     let kept = kept.trim();
@@ -179,6 +186,7 @@ mod tests {
             "1x:/y",
             "a b:/y",
             "ahp-terminal:/a\nb",
+            "ahp-terminal:/\u{202e}evil",
         ] {
             assert!(check_terminal_uri(bad).is_err(), "{bad}");
         }

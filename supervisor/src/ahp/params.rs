@@ -2,22 +2,25 @@
 //! absent, a missing `channel` is the root channel where VS Code leaves it out.
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use shellward_protocol::message::Size;
 
 use super::claim::Claim;
 use super::rpc::RpcError;
-use super::{action, names};
+use super::{action, names, rpc};
 use crate::limits::{CLIENT_ID_BYTES, SUBSCRIPTIONS};
 
 /// Reads `params` as `T`.
 ///
 /// # Errors
 /// −32602 with what serde found.
-fn read<T: DeserializeOwned>(params: &str) -> Result<T, RpcError> {
-    serde_json::from_str(params).map_err(|error| RpcError::invalid_params(error.to_string()))
+fn read<'a, T: Deserialize<'a>>(params: &'a str) -> Result<T, RpcError> {
+    // serde would take an array for the members in their order.
+    if !params.starts_with('{') {
+        return Err(RpcError::invalid_params("params must be an object"));
+    }
+    serde_json::from_str(params).map_err(|error| RpcError::invalid_params(rpc::explain(&error)))
 }
 
 /// The `channel` of any request or notification.
@@ -62,6 +65,9 @@ fn check_client(id: &str, subscriptions: &[String]) -> Result<(), RpcError> {
         return Err(RpcError::invalid_params(format!(
             "clientId must have 1 to {CLIENT_ID_BYTES} bytes"
         )));
+    }
+    if id.chars().any(char::is_control) {
+        return Err(RpcError::invalid_params("clientId has control characters"));
     }
     if subscriptions.len() > SUBSCRIPTIONS {
         return Err(RpcError::invalid_params(format!(
@@ -183,8 +189,7 @@ impl Dispatch {
             #[serde(borrow)]
             action: &'a RawValue,
         }
-        let wire: Wire<'_> = serde_json::from_str(params)
-            .map_err(|error| RpcError::invalid_params(error.to_string()))?;
+        let wire: Wire<'_> = read(params)?;
         Ok(Self {
             channel: wire.channel,
             client_seq: wire.client_seq.unwrap_or_default(),

@@ -27,8 +27,13 @@ pub struct Incoming<'a> {
 pub enum Unusable {
     /// Not JSON, too deep, or not an object with a method: nothing to answer.
     Malformed(String),
-    /// A request whose id no client of this protocol may use; answer with it as written.
-    BadId(String),
+    /// A request that cannot be served; answer with its id as written.
+    Invalid {
+        /// The id, whatever it is.
+        raw_id: String,
+        /// What is wrong.
+        reason: String,
+    },
     /// A response to a request of ours; we make none.
     Response,
 }
@@ -57,12 +62,13 @@ impl<'a> Incoming<'a> {
     /// See [`Unusable`].
     pub fn parse(text: &'a str) -> Result<Self, Unusable> {
         if deeper_than(text, JSON_DEPTH) {
-            return Err(Unusable::Malformed(format!(
-                "nested deeper than {JSON_DEPTH} levels"
-            )));
+            return Err(unusable(
+                text,
+                format!("nested deeper than {JSON_DEPTH} levels"),
+            ));
         }
         let outer: Outer<'a> =
-            serde_json::from_str(text).map_err(|error| Unusable::Malformed(error.to_string()))?;
+            serde_json::from_str(text).map_err(|error| unusable(text, explain(&error)))?;
         let Some(method) = outer.method else {
             return Err(if outer.id.is_some() {
                 Unusable::Response
@@ -74,7 +80,12 @@ impl<'a> Incoming<'a> {
             None => None,
             Some(raw) => match raw.parse::<u64>() {
                 Ok(id) => Some(id),
-                Err(_) => return Err(Unusable::BadId(raw.to_owned())),
+                Err(_) => {
+                    return Err(Unusable::Invalid {
+                        raw_id: raw.to_owned(),
+                        reason: "a request's id must be an unsigned integer".to_owned(),
+                    });
+                }
             },
         };
         let params = outer.params.map_or("{}", RawValue::get);
@@ -83,6 +94,39 @@ impl<'a> Incoming<'a> {
             method,
             params: replace_lone_surrogates(if params == "null" { "{}" } else { params }),
         })
+    }
+}
+
+/// A message that is no request, with its id if it can be found: its sender waits for an answer.
+fn unusable(text: &str, reason: String) -> Unusable {
+    #[derive(Deserialize)]
+    struct OnlyId<'a> {
+        #[serde(borrow)]
+        id: &'a RawValue,
+    }
+    match serde_json::from_str::<OnlyId<'_>>(text) {
+        Ok(only) if only.id.get().len() <= 40 => Unusable::Invalid {
+            raw_id: only.id.get().to_owned(),
+            reason,
+        },
+        _ => Unusable::Malformed(reason),
+    }
+}
+
+/// What is wrong with JSON, and where; never what stands there, which may have been typed.
+pub(super) fn explain(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let names_members_only =
+        text.starts_with("missing field") || text.starts_with("duplicate field");
+    if names_members_only {
+        text
+    } else {
+        let what = if error.is_data() {
+            "a value of the wrong type"
+        } else {
+            "not JSON"
+        };
+        format!("{what} at line {} column {}", error.line(), error.column())
     }
 }
 
@@ -189,14 +233,16 @@ impl RpcError {
         Self::new(json_rpc_error_codes::INVALID_REQUEST, message)
     }
 
-    /// −32601: no such method, or not now.
+    /// −32601: no such method.
     #[must_use]
     pub fn unknown_method(method: &str) -> Self {
         let method: String = method.chars().take(100).collect();
-        Self::new(
-            json_rpc_error_codes::METHOD_NOT_FOUND,
-            format!("this host does not serve the method {method:?}"),
-        )
+        Self::not_now(format!("this host does not serve the method {method:?}"))
+    }
+
+    /// −32601: not this method now.
+    pub fn not_now(reason: impl Into<String>) -> Self {
+        Self::new(json_rpc_error_codes::METHOD_NOT_FOUND, reason)
     }
 
     /// −32602: malformed parameters.
@@ -327,7 +373,7 @@ mod tests {
         ] {
             let text = format!(r#"{{"id":{id},"method":"ping"}}"#);
             match Incoming::parse(&text) {
-                Err(Unusable::BadId(raw)) => assert_eq!(raw, id),
+                Err(Unusable::Invalid { raw_id, .. }) => assert_eq!(raw_id, id),
                 other => panic!("{id}: {other:?}"),
             }
         }
@@ -373,6 +419,29 @@ mod tests {
             "{".repeat(100)
         );
         assert!(Incoming::parse(&text).is_ok());
+    }
+
+    #[test]
+    fn whoever_waits_for_an_answer_gets_one_that_quotes_nothing() {
+        let deep = format!(
+            r#"{{"id":5,"method":"x","params":{}{}}}"#,
+            "[".repeat(100),
+            "]".repeat(100)
+        );
+        for text in [
+            r#"{"jsonrpc":"2.0","id":5,"method":7}"#,
+            r#"{"id":5,"method":"\ud83d"}"#,
+            r#"{"id":5,"method":["s3cret"]}"#,
+            &deep,
+        ] {
+            match Incoming::parse(text) {
+                Err(Unusable::Invalid { raw_id, reason }) => {
+                    assert_eq!(raw_id, "5");
+                    assert!(!reason.contains("s3cret"), "{reason}");
+                }
+                other => panic!("{text}: {other:?}"),
+            }
+        }
     }
 
     #[test]

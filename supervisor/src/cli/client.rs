@@ -36,7 +36,15 @@ impl Client {
         let socket = rundir::client_socket(&dir);
         let stream = UnixStream::connect(&socket)
             .await
-            .map_err(|_| NotAvailable(socket.clone()))?;
+            .map_err(|error| match error.kind() {
+                std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused => {
+                    anyhow::Error::from(NotAvailable(socket.clone()))
+                }
+                _ => anyhow::Error::from(error).context(format!(
+                    "cannot connect to the host at {}",
+                    socket.display()
+                )),
+            })?;
         // A snapshot may be larger than what the library takes by default from a peer.
         let config = WebSocketConfig::default()
             .max_message_size(Some(256 << 20))

@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Value, json};
 use shellward_protocol::limits::INPUT_PENDING_MAX;
 use tokio::time::Instant;
@@ -67,12 +67,15 @@ async fn carry_out(client: &mut Client, command: Ops) -> anyhow::Result<()> {
             read(client, &terminal, form, no_wait).await
         }
         Ops::Kill { terminals } => {
-            for name in terminals {
-                let terminal = locate(client, &name).await?;
-                client
-                    .request("disposeTerminal", json!({"channel": terminal.uri}))
-                    .await
-                    .with_context(|| format!("cannot end {name}"))?;
+            let mut failed = 0;
+            for name in &terminals {
+                if let Err(error) = end(client, name).await {
+                    super::complain(&error);
+                    failed += 1;
+                }
+            }
+            if failed > 0 {
+                bail!("{failed} of {} could not be ended", terminals.len());
             }
             Ok(())
         }
@@ -110,6 +113,15 @@ fn from_stdin() -> anyhow::Result<String> {
         .read_to_string(&mut text)
         .context("cannot read text from stdin")?;
     Ok(text)
+}
+
+async fn end(client: &mut Client, name: &str) -> anyhow::Result<()> {
+    let terminal = locate(client, name).await?;
+    client
+        .request("disposeTerminal", json!({"channel": terminal.uri}))
+        .await
+        .with_context(|| format!("cannot end {name}"))?;
+    Ok(())
 }
 
 async fn report(client: &mut Client) -> anyhow::Result<Value> {
@@ -256,7 +268,7 @@ fn row(terminal: &Value) -> [String; COLUMNS] {
         format!("{}x{}", text(&terminal["cols"]), text(&terminal["rows"])),
         text(&terminal["workerPid"]),
         text(&terminal["shellPid"]),
-        text(&terminal["title"]),
+        short(&text(&terminal["title"])),
         format!(
             "{} {}",
             text(&claim["kind"]),
@@ -267,6 +279,16 @@ fn row(terminal: &Value) -> [String; COLUMNS] {
         ),
         text(&terminal["uri"]),
     ]
+}
+
+/// The beginning of a long cell, so that one terminal does not make a table of any width.
+fn short(text: &str) -> String {
+    const WIDTH: usize = 40;
+    if text.chars().count() <= WIDTH {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(WIDTH - 1).collect();
+    format!("{kept}…")
 }
 
 /// A member as one safe line; `-` for null.

@@ -71,7 +71,13 @@ pub(super) fn plain(text: &str) -> String {
 #[must_use]
 pub(super) fn one_line(text: &str) -> String {
     text.chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
+        .map(|c| {
+            if crate::ahp::names::is_hidden(c) {
+                ' '
+            } else {
+                c
+            }
+        })
         .collect()
 }
 

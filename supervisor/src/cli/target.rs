@@ -16,6 +16,9 @@ pub(super) struct Listed {
 /// # Errors
 /// None or several fit, in words.
 pub(super) fn find<'a>(name: &str, terminals: &'a [Listed]) -> Result<&'a Listed, String> {
+    if name.is_empty() {
+        return Err("the name of the terminal is empty".to_owned());
+    }
     let exact = |t: &&Listed| t.uri == name || t.id == name;
     let title = |t: &&Listed| t.title == name;
     let prefix = |t: &&Listed| {
@@ -66,6 +69,10 @@ mod tests {
         assert_eq!(id("x"), Ok("xyz".into()));
         assert!(id("bash").unwrap_err().contains("abd, xyz"));
         assert!(id("ab").unwrap_err().contains("fits 3"));
+        assert!(
+            id("").unwrap_err().contains("empty"),
+            "a prefix of everything"
+        );
         assert!(id("none").unwrap_err().contains("ps"));
     }
 }

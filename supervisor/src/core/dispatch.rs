@@ -4,6 +4,7 @@
 //! so a refusal goes to its sender only, followed by an action that puts things right.
 
 use serde_json::{Map, Value};
+use shellward_protocol::limits::INPUT_PENDING_MAX;
 
 use super::{Call, ConnectionId, Core, Effect, TerminalKey};
 use crate::ahp::action::ClientAction;
@@ -86,6 +87,11 @@ impl Core {
                     self.holds(claim, origin.client_id, false)?;
                 }
                 let link = running?;
+                if data.len() as u64 > INPUT_PENDING_MAX {
+                    return Err(format!(
+                        "an input may have {INPUT_PENDING_MAX} bytes at most; send it in pieces"
+                    ));
+                }
                 let refuse = |full: InputFull| {
                     format!(
                         "{} bytes of input wait for the program, and this would be too many; send it later",

@@ -186,7 +186,12 @@ impl Core {
             "ping" => Ok(Some("null".to_owned())),
             "initialize" if !initialized => self.initialize(&call, now),
             "reconnect" if !initialized => self.reconnect(&call, now),
-            _ if !initialized => Err(RpcError::unknown_method(&call.method)),
+            _ if !initialized => Err(RpcError::not_now(
+                "initialize first; before that only ping is served",
+            )),
+            "initialize" | "reconnect" => {
+                Err(RpcError::not_now("this connection is initialized already"))
+            }
             "subscribe" | "unsubscribe" | "createTerminal" | "disposeTerminal"
             | "dispatchAction" => match crate::ahp::params::channel(&call.params) {
                 Err(error) => Err(error),

@@ -11,7 +11,7 @@ use crate::ahp::RpcError;
 use crate::ahp::rpc::{Incoming, Unusable, reply_error};
 use crate::core::ConnectionId;
 use crate::host::Host;
-use crate::limits::{CLOSE_TIME, INITIALIZE_TIME, MALFORMED_MESSAGES};
+use crate::limits::{CLOSE_TIME, INITIALIZE_TIME, MALFORMED_MESSAGES, PING_TIME, PINGS};
 use crate::outbox::{Close, Next, Outbox};
 
 /// Serves a connection to its end.
@@ -37,6 +37,7 @@ async fn read(host: &Host, id: ConnectionId, mut stream: SplitStream<WebSocket>,
     let deadline = Instant::now() + INITIALIZE_TIME;
     let mut initialized = false;
     let mut malformed = 0;
+    let mut pings = Pings::new(Instant::now());
     loop {
         let received = if initialized {
             stream.next().await
@@ -51,6 +52,7 @@ async fn read(host: &Host, id: ConnectionId, mut stream: SplitStream<WebSocket>,
         };
         let close = match received {
             None | Some(Ok(Message::Close(_))) => return,
+            Some(Err(error)) if is_too_big(&error) => Some(Close::TOO_BIG),
             Some(Err(error)) => {
                 tracing::debug!(connection = id.0, %error, "the connection broke");
                 return;
@@ -62,13 +64,52 @@ async fn read(host: &Host, id: ConnectionId, mut stream: SplitStream<WebSocket>,
                 (malformed >= MALFORMED_MESSAGES).then_some(Close::NOT_A_CLIENT)
             }
             Some(Ok(Message::Binary(_))) => Some(Close::BINARY),
-            Some(Ok(Message::Ping(_) | Message::Pong(_))) => None,
+            Some(Ok(Message::Ping(_) | Message::Pong(_))) => {
+                (!pings.allow(Instant::now())).then_some(Close::PINGS)
+            }
         };
         if let Some(close) = close {
             outbox.close(close);
             return std::future::pending().await;
         }
         initialized = initialized || host.with_core(|core, _, _| core.is_initialized(id));
+    }
+}
+
+fn is_too_big(error: &axum::Error) -> bool {
+    use std::error::Error as _;
+    use tokio_tungstenite::tungstenite::Error;
+    let inner = error.source().and_then(|source| source.downcast_ref());
+    matches!(inner, Some(Error::Capacity(_)))
+}
+
+/// How many pings are left to a connection.
+struct Pings {
+    left: u32,
+    since: Instant,
+}
+
+impl Pings {
+    fn new(now: Instant) -> Self {
+        Self {
+            left: PINGS,
+            since: now,
+        }
+    }
+
+    fn allow(&mut self, now: Instant) -> bool {
+        let earned = now.duration_since(self.since).as_millis() / PING_TIME.as_millis();
+        if let Ok(earned @ 1..) = u32::try_from(earned) {
+            self.left = self.left.saturating_add(earned).min(PINGS);
+            self.since = now;
+        }
+        match self.left.checked_sub(1) {
+            Some(left) => {
+                self.left = left;
+                true
+            }
+            None => false,
+        }
     }
 }
 
@@ -80,9 +121,9 @@ fn take(host: &Host, id: ConnectionId, text: &Utf8Bytes, outbox: &Outbox) -> boo
             true
         }
         Err(Unusable::Response) => true,
-        Err(Unusable::BadId(raw)) => {
-            let error = RpcError::invalid_request("a request's id must be an unsigned integer");
-            outbox.push(reply_error(&raw, &error).into());
+        Err(Unusable::Invalid { raw_id, reason }) => {
+            let error = RpcError::invalid_request(reason);
+            outbox.push(reply_error(&raw_id, &error).into());
             true
         }
         // There is no id to answer with, and no client reads an answer without one.
@@ -131,5 +172,24 @@ async fn write(mut sink: SplitSink<WebSocket, Message>, outbox: &Outbox) {
                 return;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pings_come_in_bursts_and_are_earned_back() {
+        let start = Instant::now();
+        let mut pings = Pings::new(start);
+        assert_eq!(
+            (0..1000).filter(|_| pings.allow(start)).count(),
+            PINGS as usize
+        );
+        let later = start + 4 * PING_TIME;
+        assert_eq!((0..1000).filter(|_| pings.allow(later)).count(), 4);
+        let mut calm = Pings::new(start);
+        assert!((0..1000).all(|n| calm.allow(start + n * PING_TIME)));
     }
 }

@@ -199,6 +199,13 @@ impl Front {
     /// Answers one HTTP request. Nothing of the request is logged: it may hold the token.
     async fn request(self: Arc<Self>, request: Request, arrival: Arrival) -> Response {
         let (mut parts, _body) = request.into_parts();
+        // A client says these once; two could be read differently by a proxy in front.
+        if [header::HOST, header::ORIGIN, header::AUTHORIZATION]
+            .iter()
+            .any(|name| parts.headers.get_all(name).iter().nth(1).is_some())
+        {
+            return refuse(StatusCode::BAD_REQUEST, "a header stands there twice");
+        }
         let text = |name: header::HeaderName| {
             parts
                 .headers
@@ -216,25 +223,21 @@ impl Front {
             query: parts.uri.query(),
             authorization: text(header::AUTHORIZATION),
         };
-        let slot = match arrival {
-            Arrival::Tcp(_) => self.wrong_tokens.try_acquire().map(Some),
-            Arrival::Unix(_) => Ok(None),
-        };
-        let Ok(slot) = slot else {
-            return refuse(
-                StatusCode::TOO_MANY_REQUESTS,
-                "too many wrong tokens; try again in a second",
-            );
-        };
         if let Err(refusal) = door::admit(&self.policy, arrival, self.own_uid, &asked) {
             tracing::warn!(reason = %refusal, "a connection was refused");
             if refusal == Refusal::Token {
+                // Only who is wrong waits, so that guessing keeps nobody else out.
+                let Ok(_slot) = self.wrong_tokens.try_acquire() else {
+                    return refuse(
+                        StatusCode::TOO_MANY_REQUESTS,
+                        "too many wrong tokens; try again in a second",
+                    );
+                };
                 tokio::time::sleep(WRONG_TOKEN_DELAY).await;
             }
             let status = StatusCode::from_u16(refusal.status()).unwrap_or(StatusCode::FORBIDDEN);
             return refuse(status, &refusal.to_string());
         }
-        drop(slot);
         let upgrade = match WebSocketUpgrade::from_request_parts(&mut parts, &()).await {
             Ok(upgrade) => upgrade,
             Err(_) => {

@@ -28,6 +28,8 @@ pub(super) enum LinkError {
     Io(#[from] io::Error),
     #[error("it sent something malformed ({0})")]
     Wire(#[from] WireError),
+    #[error("it did not end when it was told to")]
+    Killed,
     #[error("it broke the contract: {0}")]
     Contract(&'static str),
 }

@@ -220,7 +220,7 @@ async fn look_after(
         let filled = tokio::select! {
             filled = receiver.fill() => filled,
             () = worker.control.kill.notified() => {
-                break Err(KILLED);
+                break Err(LinkError::Killed);
             }
         };
         match filled {
@@ -246,8 +246,6 @@ async fn look_after(
     result
 }
 
-const KILLED: LinkError = LinkError::Contract("it did not end when it was told to");
-
 /// Waits until one of the terminal's readers has caught up: the fastest paces the shell.
 async fn wait_for_readers(
     host: &Host,
@@ -258,7 +256,7 @@ async fn wait_for_readers(
     while host.with_core(|core, _, _| core.pace(key)) == Pace::Pause {
         tokio::select! {
             () = running.shared.resume.notified() => {}
-            () = worker.control.kill.notified() => return Err(KILLED),
+            () = worker.control.kill.notified() => return Err(LinkError::Killed),
         }
     }
     Ok(())
