@@ -202,6 +202,12 @@ impl HostBuilder {
         if on_pipes() && !self.flags.iter().any(|flag| flag == "--pty") {
             words.extend(["--pty".into(), "never".into()]);
         }
+        // Any suite, its ptys opened by this library: SHELLWARD_TEST_BINDING=/absolute/path.
+        if let Ok(library) = std::env::var("SHELLWARD_TEST_BINDING")
+            && !self.flags.iter().any(|flag| flag.starts_with("--pty"))
+        {
+            words.extend(["--pty-binding".into(), library]);
+        }
         let mut command = Command::new(&words[0]);
         command
             .args(&words[1..])

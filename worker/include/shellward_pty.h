@@ -29,9 +29,10 @@
  *
  * DESCRIPTORS
  *   A binding must not read, write, close or replace descriptors it did not open; that includes
- *   0, 1 and 2: it prints nothing.  It opens its own with O_CLOEXEC, and a slave with O_NOCTTY
- *   (the process is the leader of a session without a terminal: the first one it opened without
- *   that flag would become its own, and the shell could not have it).
+ *   0, 1 and 2: it prints nothing.  A process whose descriptors were closed or replaced while the
+ *   binding was loaded or opened a pty does not go on.  A binding opens its own with O_CLOEXEC,
+ *   and a slave with O_NOCTTY (the process is the leader of a session without a terminal: the
+ *   first one it opened without that flag would become its own, and the shell could not have it).
  *
  * ERRORS
  *   A function that returns int returns 0 or a positive errno value (ENOSPC: no pty left; ENOENT,

@@ -18,10 +18,12 @@ use std::ptr::NonNull;
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use nix::errno::Errno;
+use nix::sys::stat::fstat;
 use nix::unistd::geteuid;
 use shellward_protocol::message::Size;
 
 use crate::escape::escaped;
+use crate::sys;
 use crate::terminal::pty::Cause;
 use crate::trust::{Distrust, resolve};
 
@@ -58,8 +60,39 @@ pub(crate) enum LoadError {
     #[error("the pty binding cannot be loaded: {words}")]
     Missing { words: String, errno: Option<i32> },
     /// It is no binding, or one of another time.
-    #[error("the pty binding {path} {what}")]
+    #[error("the pty binding does not fit: {path} {what}")]
     Abi { path: String, what: String },
+    /// It closed or replaced what is not its own: nothing this process holds is certain any more.
+    #[error("the pty binding has closed or replaced descriptor {0}, which is not its own")]
+    Damage(RawFd),
+}
+
+/// No process of ours that loads a binding holds higher numbers.
+const HELD_MAX: RawFd = 256;
+
+/// What this process holds, to see whether a binding leaves it alone.
+pub(crate) struct Held(Vec<(RawFd, u64, u64)>);
+
+impl Held {
+    /// Looks at everything that is open.
+    pub(crate) fn now() -> Self {
+        let open = (0..HELD_MAX).filter_map(identity);
+        Self(open.collect())
+    }
+
+    /// Whether all of it is still the same.
+    pub(crate) fn check(&self) -> Result<(), LoadError> {
+        match self.0.iter().find(|held| identity(held.0) != Some(**held)) {
+            Some(lost) => Err(LoadError::Damage(lost.0)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A number and the file behind it.
+fn identity(number: RawFd) -> Option<(RawFd, u64, u64)> {
+    let stat = fstat(sys::inherited(number)?).ok()?;
+    Some((number, stat.st_dev, stat.st_ino))
 }
 
 /// A loaded binding. Copies of its addresses stay valid: it is never unloaded.

@@ -422,6 +422,10 @@ impl EventLoop {
             Err(error) => {
                 let failed = error.to_message();
                 log(&failed.reason);
+                if error.is_fatal() {
+                    // The link may be something else by now, and so may the signals.
+                    std::process::abort();
+                }
                 self.outbox.announce(&FromWorker::StartFailed(failed))?;
                 self.end(Duration::ZERO, now);
             }

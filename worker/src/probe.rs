@@ -49,13 +49,14 @@ const REPORT_KEPT: RawFd = 200;
 /// deadline.
 const TRIAL_MAX: Duration = Duration::from_secs(2);
 
-/// When the kernel ends a probe whose supervisor is gone, in seconds; after the supervisor's time.
-const ALARM: u32 = 4;
+/// When the kernel ends a probe whose supervisor is gone, in seconds. Well after the supervisor's
+/// time: a binding that hangs must not look like one that was killed.
+const ALARM: u32 = 6;
 
 /// What a probe may use: the kernel's number of the resource, soft and hard limit.
 const LIMITS: [(u32, u64, u64); 5] = [
-    // Seconds on the processor, while a binding runs in circles.
-    (0, 3, 4),
+    // Seconds on the processor, while a binding runs in circles; as the alarm.
+    (0, 4, 5),
     // A file it writes, by mistake.
     (1, 1 << 20, 1 << 20),
     // Memory.
@@ -118,7 +119,10 @@ impl ProbeError {
                 LoadError::Missing { words, errno } => {
                     ProbeReport::BindingMissing(trouble(*errno, words.clone()))
                 }
-                LoadError::Abi { .. } => ProbeReport::BindingAbi(trouble(None, words())),
+                LoadError::Damage(_) => ProbeReport::BindingAbi(trouble(None, words())),
+                LoadError::Abi { path, what } => {
+                    ProbeReport::BindingAbi(trouble(None, format!("{path} {what}")))
+                }
             },
             Self::Pty(PtyError::Open(cause)) => {
                 ProbeReport::NoPty(trouble(number(&cause.errno), words()))

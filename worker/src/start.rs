@@ -14,6 +14,7 @@ use nix::unistd::{Pid, User, geteuid};
 use shellward_protocol::limits::{ENV_STRING_MAX, REASON_MAX};
 use shellward_protocol::message::{Mode, Size, Start, StartFailed, StartFailure};
 
+use crate::binding::LoadError;
 use crate::command::{self, Plan};
 use crate::environment::{self, Account, Environment, EnvironmentError, Sources};
 use crate::escape::{escaped, shortened};
@@ -43,6 +44,11 @@ pub(crate) enum StartError {
 }
 
 impl StartError {
+    /// Whether this process cannot go on, not even to say so.
+    pub(crate) fn is_fatal(&self) -> bool {
+        matches!(self, Self::Pty(PtyError::Load(LoadError::Damage(_))))
+    }
+
     /// What the supervisor is told.
     pub(crate) fn to_message(&self) -> StartFailed {
         let failure = match self {

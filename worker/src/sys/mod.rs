@@ -176,13 +176,13 @@ pub(crate) fn terminal_size(fd: BorrowedFd<'_>) -> io::Result<Size> {
     })
 }
 
-/// A descriptor that this process inherited under a number, if there is one.
+/// What is open under a number, if anything is: inherited, or somebody else's here.
 pub(crate) fn inherited(number: RawFd) -> Option<BorrowedFd<'static>> {
     // SAFETY: takes integers only.
     if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {
         return None;
     }
-    // SAFETY: it is open, and nothing in this process closes what it does not own.
+    // SAFETY: it is open; callers use it at once, before anything else runs.
     Some(unsafe { BorrowedFd::borrow_raw(number) })
 }
 

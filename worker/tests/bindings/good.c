@@ -1,6 +1,7 @@
 /* A binding on /dev/ptmx. With a macro on the compiler's command line it breaks one promise:
  * VERSION=n, NO_CLOSE (a function is missing), GIVES_SLAVE (a descriptor in place of a name),
- * FAILS_OPEN, CRASHES_OPEN, PRINTS, CLOSES_ALL, HANGS, ABORTS, IGNORES_SIZE. */
+ * FAILS_OPEN, CRASHES_OPEN, PRINTS, CLOSES_ALL, CLOSES_STDIO,
+ * HANGS, ABORTS, IGNORES_SIZE. */
 #define _GNU_SOURCE
 #include "shellward_pty.h"
 
@@ -33,6 +34,10 @@ __attribute__((constructor)) static void begin(void)
 #endif
 #ifdef CLOSES_ALL
     for (int fd = 0; fd < 1024; fd++)
+        close(fd);
+#endif
+#ifdef CLOSES_STDIO
+    for (int fd = 0; fd < 3; fd++)
         close(fd);
 #endif
 #ifdef PRINTS

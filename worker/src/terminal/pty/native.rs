@@ -15,7 +15,7 @@ use nix::unistd::isatty;
 use shellward_protocol::message::Size;
 
 use super::{Cause, Program, Pty, PtyError, set_up};
-use crate::binding::{Binding, NativePty as Handle, Slave};
+use crate::binding::{Binding, Held, NativePty as Handle, Slave};
 use crate::sys;
 
 /// A pty of a library.
@@ -29,7 +29,12 @@ pub(crate) struct NativePty {
 impl NativePty {
     /// Loads the binding at `path` and opens a pty of this size with it.
     pub(crate) fn open(path: &Path, size: Size) -> Result<Self, PtyError> {
-        let mut handle = Binding::load(path)?.open(size).map_err(PtyError::Open)?;
+        let held = Held::now();
+        let binding = Binding::load(path);
+        held.check()?;
+        let handle = binding?.open(size);
+        held.check()?;
+        let mut handle = handle.map_err(PtyError::Open)?;
         let fd = sys::duplicate(handle.master()).map_err(PtyError::SetUp)?;
         set_up(&fd).map_err(|errno| PtyError::SetUp(errno.into()))?;
         let slave = open_slave(&mut handle)?;
