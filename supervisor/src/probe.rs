@@ -13,6 +13,7 @@ use command_fds::CommandFdExt as _;
 use command_fds::FdMapping;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
+use nix::sys::signal::Signal;
 use serde_json::{Map, Value, json};
 use shellward_protocol::message::Trouble;
 use shellward_protocol::{FrameDecoder, ProbeReport};
@@ -280,6 +281,10 @@ fn read_report(report: OwnedFd) -> Option<ProbeReport> {
 
 fn judge(status: ExitStatus, report: &Option<ProbeReport>, words: String) -> Verdict {
     if let Some(signal) = status.signal() {
+        // Its own alarm and limit, set a little later than our deadline, for when we are late.
+        if signal == Signal::SIGALRM as i32 || signal == Signal::SIGXCPU as i32 {
+            return Verdict::Hung;
+        }
         return Verdict::Crashed {
             signal: Some(signals::name(signal)),
             words,
@@ -317,6 +322,10 @@ mod tests {
         assert_eq!(
             judge(ExitStatus::from_raw(11), &works, "w".into()),
             crashed(Some("SIGSEGV"))
+        );
+        assert_eq!(
+            judge(ExitStatus::from_raw(14), &None, String::new()),
+            Verdict::Hung
         );
         assert_eq!(judge(exit(1), &works, "w".into()), crashed(None));
         assert_eq!(judge(exit(0), &None, "w".into()), crashed(None));
