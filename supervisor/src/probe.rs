@@ -221,6 +221,8 @@ async fn ask(worker: &Path, binding: Option<&Path>, workers: &Workers) -> io::Re
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
+        // Whoever stops waiting for it, because the host ends, ends it.
+        .kill_on_drop(true)
         .fd_mappings(vec![FdMapping {
             parent_fd: report_end,
             child_fd: REPORT_FD,

@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -44,6 +45,8 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     nix::sys::prctl::set_child_subreaper(true)
         .context("cannot become the parent of orphaned processes (PR_SET_CHILD_SUBREAPER)")?;
 
+    // From here on a signal ends things in order, whatever has been begun.
+    let mut signals = Signals::new()?;
     let directory = starting_directory(args.directory.as_deref())?;
     let shell = shell(args.shell.as_deref())?;
     let worker_binary = worker_binary(args.worker.as_deref())?;
@@ -104,14 +107,26 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
         shell_limits,
         shell_umask: shell_umask.bits(),
     });
-    let pty = host.ask_probe().await.works();
-    if !pty && host.ptys.mode() == PtyMode::Require {
-        for socket in listeners.iter().filter_map(Listener::path) {
-            remove_socket(socket);
+    let sockets: Vec<PathBuf> = listeners
+        .iter()
+        .filter_map(|listener| Some(listener.path()?.to_owned()))
+        .collect();
+    let probed = tokio::select! {
+        verdict = host.ask_probe() => Ok(verdict.works()),
+        end = signals.wait(&host) => Err(end),
+    };
+    let pty = match probed {
+        Ok(false) if host.ptys.mode() == PtyMode::Require => {
+            tidy(&host, &runtime, &sockets).await;
+            return Err(PtyRequired(host.ptys.refusal()).into());
         }
-        runtime.clean();
-        return Err(PtyRequired(host.ptys.refusal()).into());
-    }
+        Ok(pty) => pty,
+        Err(End::AtOnce) => return Ok(()),
+        Err(End::Orderly) => {
+            tidy(&host, &runtime, &sockets).await;
+            return Ok(());
+        }
+    };
     let front = Front::new(
         host.clone(),
         Policy {
@@ -121,11 +136,6 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
         },
     );
 
-    let mut signals = Signals::new()?;
-    let sockets: Vec<PathBuf> = listeners
-        .iter()
-        .filter_map(|l| Some(l.path()?.to_owned()))
-        .collect();
     let mut tasks = tokio::task::JoinSet::new();
     for listener in listeners {
         tasks.spawn(front.clone().serve(listener));
@@ -167,7 +177,7 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     if !front.drained(CLOSE_TIME + Duration::from_millis(500)).await {
         tracing::debug!("some connections did not close in time");
     }
-    runtime.clean();
+    tidy(&host, &runtime, &[]).await;
     announced
 }
 
@@ -175,6 +185,15 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct PtyRequired(String);
+
+/// Leaves nothing behind: no socket, no process of a probe or of a dead worker.
+async fn tidy(host: &Host, runtime: &RuntimeDir, sockets: &[PathBuf]) {
+    for socket in sockets {
+        remove_socket(socket);
+    }
+    host.workers.sweep_all().await;
+    runtime.clean();
+}
 
 fn remove_socket(path: &Path) {
     if let Err(error) = std::fs::remove_file(path) {
@@ -201,7 +220,7 @@ impl Signals {
         })
     }
 
-    async fn wait(&mut self, host: &Host) -> End {
+    async fn wait(&mut self, host: &Arc<Host>) -> End {
         loop {
             tokio::select! {
                 _ = self.term.recv() => return End::Orderly,
@@ -209,7 +228,9 @@ impl Signals {
                 _ = self.quit.recv() => return End::AtOnce,
                 _ = self.hup.recv() => {
                     tracing::info!("HUP: asking again whether ptys work");
-                    host.ask_probe().await;
+                    // Beside us: it may hang for its whole time, and a signal must not wait for it.
+                    let host = Arc::clone(host);
+                    tokio::spawn(async move { host.ask_probe().await });
                 }
             }
         }

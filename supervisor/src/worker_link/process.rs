@@ -107,6 +107,13 @@ impl Workers {
         super::orphans::sweep(self).await;
     }
 
+    /// Ends and reaps, at the end of the host, probes that nobody waits for any more and whatever
+    /// they or dead workers left behind.
+    pub async fn sweep_all(&self) {
+        self.lock().probes.clear();
+        super::orphans::sweep(self).await;
+    }
+
     /// Forgets a worker whose process was waited for.
     pub(super) fn forget(&self, key: TerminalKey) {
         self.lock().workers.remove(&key);
