@@ -73,6 +73,35 @@ fn assert_flags(state: &Value) {
 
 // ---- what the host says ----
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn healthz_says_what_terminals_sit_on_to_who_may_come_in() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let host = Host::builder().option("--pty", "never").start();
+    let token = host.token().to_owned();
+    let get = async |query: &str| {
+        let mut stream = tokio::net::TcpStream::connect(host.address())
+            .await
+            .unwrap();
+        let head = format!(
+            "GET /healthz{query} HTTP/1.1\r\nHost: {}\r\n\r\n",
+            host.address()
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    };
+    assert!(get("").await.starts_with("HTTP/1.1 401 "));
+    let answer = get(&format!("?tkn={token}")).await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let body = answer.split_once("\r\n\r\n").unwrap().1;
+    let health: serde_json::Value = serde_json::from_str(body).unwrap();
+    assert_eq!(health["status"], "ok");
+    assert_eq!(health["pty"], false);
+    assert_eq!(health["probe"]["result"], "never");
+    host.stop();
+}
+
 #[tokio::test]
 async fn never_is_said_in_the_ready_line_ps_root_and_state() {
     let host = start();

@@ -12,6 +12,13 @@ impl Core {
         self.settings.about["probe"] = report;
     }
 
+    /// The answer to `GET /healthz`: the host serves, and what terminals sit on.
+    #[must_use]
+    pub fn health(&self) -> String {
+        let about = &self.settings.about;
+        json!({ "status": "ok", "pty": about["pty"], "probe": about["probe"] }).to_string()
+    }
+
     /// The probe that somebody asked for has answered ([`Self::set_probe`]).
     pub fn probe_answered(&self, asker: &Asker) {
         let report = &self.settings.about["probe"];

@@ -11,7 +11,7 @@ use std::{fs, io};
 use axum::body::Body;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::{FromRequestParts as _, Request};
-use axum::http::{StatusCode, header};
+use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -240,6 +240,14 @@ impl Front {
         }
         let upgrade = match WebSocketUpgrade::from_request_parts(&mut parts, &()).await {
             Ok(upgrade) => upgrade,
+            Err(_) if parts.method == Method::GET && parts.uri.path() == "/healthz" => {
+                let health = self.host.with_core(|core, _, _| core.health());
+                let headers = [
+                    (header::CONNECTION, "close"),
+                    (header::CONTENT_TYPE, "application/json"),
+                ];
+                return (headers, health).into_response();
+            }
             Err(_) => {
                 return refuse(
                     StatusCode::UPGRADE_REQUIRED,
