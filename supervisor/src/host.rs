@@ -112,10 +112,10 @@ impl Host {
             }
             Effect::Reschedule => self.reschedule.notify_one(),
             Effect::Shutdown => self.shutdown.notify_one(),
-            Effect::Probe(asker) => {
+            Effect::Probe => {
                 tokio::spawn(async move {
                     host.ask_probe().await;
-                    host.with_core(|core, _, _| core.probe_answered(&asker));
+                    host.with_core(|core, _, _| core.probe_answered());
                 });
             }
         }

@@ -78,7 +78,8 @@ pub const RECORD_AFTER_LOSS: Duration = Duration::from_secs(120);
 /// Clients remembered for `reconnect`; the one unseen for longest gives way.
 pub const REMEMBERED_CLIENTS: usize = 1024;
 
-/// Requests that wait for a terminal which is starting or ending, in number.
+/// Requests that wait for one terminal which is starting or ending, or for the probe's answer, in
+/// number.
 pub const WAITING_REQUESTS: usize = 256;
 
 /// Requests that wait for a terminal which is starting or ending, in bytes.

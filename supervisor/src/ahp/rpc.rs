@@ -291,13 +291,6 @@ impl RpcError {
 }
 
 #[derive(Serialize)]
-struct Reply<'a, T> {
-    jsonrpc: &'static str,
-    id: u64,
-    result: &'a T,
-}
-
-#[derive(Serialize)]
 struct ErrorReply<'a> {
     jsonrpc: &'static str,
     id: &'a RawValue,
@@ -312,19 +305,10 @@ struct ErrorBody<'a> {
     data: Option<&'a serde_json::Value>,
 }
 
-/// The text of a successful response.
-pub fn reply<T: Serialize>(id: u64, result: &T) -> String {
-    to_json(&Reply {
-        jsonrpc: "2.0",
-        id,
-        result,
-    })
-}
-
-/// The text of a response whose result is JSON `null`, as every void method has.
+/// The text of a successful response; `result` is JSON already. A void method's is `null`.
 #[must_use]
-pub fn reply_null(id: u64) -> String {
-    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":null}}"#)
+pub fn reply(id: u64, result: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#)
 }
 
 /// The text of an error response; `raw_id` is the id as the client wrote it.
@@ -484,6 +468,9 @@ mod tests {
             text,
             r#"{"jsonrpc":"2.0","id":"abc","error":{"code":-32600,"message":"x"}}"#
         );
-        assert_eq!(reply_null(3), r#"{"jsonrpc":"2.0","id":3,"result":null}"#);
+        assert_eq!(
+            reply(3, "null"),
+            r#"{"jsonrpc":"2.0","id":3,"result":null}"#
+        );
     }
 }

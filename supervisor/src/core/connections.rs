@@ -37,13 +37,9 @@ impl Core {
         now: Instant,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(gone) = self.connections.remove(&connection) else {
+        let Some(gone) = self.take_out(connection, now) else {
             return;
         };
-        self.root_subscribers.remove(&connection);
-        for terminal in self.terminals.values_mut() {
-            terminal.remove_subscriber(connection, Some(now));
-        }
         if let Some(client) = gone.client_id.and_then(|id| self.clients.get_mut(&id))
             && client.connection == Some(connection)
         {
@@ -51,6 +47,15 @@ impl Core {
             client.last_seen = now;
         }
         effects.push(Effect::Reschedule);
+    }
+
+    /// Removes a connection from every stream; its client may come back through `reconnect`.
+    fn take_out(&mut self, connection: ConnectionId, now: Instant) -> Option<Connection> {
+        self.root_subscribers.remove(&connection);
+        for terminal in self.terminals.values_mut() {
+            terminal.remove_subscriber(connection, Some(now));
+        }
+        self.connections.remove(&connection)
     }
 
     /// Whether the handshake has succeeded.
@@ -194,14 +199,8 @@ impl Core {
             .clients
             .get(client_id)
             .and_then(|client| client.connection);
-        if let Some(older) = older {
-            self.root_subscribers.remove(&older);
-            for terminal in self.terminals.values_mut() {
-                terminal.remove_subscriber(older, Some(now));
-            }
-            if let Some(older) = self.connections.remove(&older) {
-                older.outbox.close(Close::REPLACED);
-            }
+        if let Some(older) = older.and_then(|older| self.take_out(older, now)) {
+            older.outbox.close(Close::REPLACED);
         }
         if self.clients.len() >= REMEMBERED_CLIENTS && !self.clients.contains_key(client_id) {
             let oldest = self

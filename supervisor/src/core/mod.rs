@@ -22,7 +22,7 @@ use axum::extract::ws::Utf8Bytes;
 use shellward_protocol::message::Size;
 
 use crate::ahp::envelope::{Origin, envelope};
-use crate::ahp::rpc::{Incoming, reply_error};
+use crate::ahp::rpc::{Incoming, reply, reply_error};
 use crate::ahp::{Claim, HostAction, Profile, RpcError, names, root};
 use crate::outbox::Outbox;
 use replay::{Channel, Replay};
@@ -72,6 +72,9 @@ pub struct StartPlan {
     pub shell: PathBuf,
     /// Absolute path of the directory.
     pub cwd: PathBuf,
+    /// The size it has from its first moment. A resize that comes while it starts waits in the
+    /// terminal's record and follows.
+    pub size: Size,
 }
 
 /// What must happen outside the core.
@@ -85,15 +88,9 @@ pub enum Effect {
     Reschedule,
     /// An operator asked for an orderly end.
     Shutdown,
-    /// Somebody asked whether ptys work; answer with [`Core::probe_answered`].
-    Probe(Asker),
-}
-
-/// Who waits for an answer that the core cannot give itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asker {
-    connection: ConnectionId,
-    id: u64,
+    /// Somebody asked whether ptys work; answer with [`Core::probe_answered`]. Not asked for again
+    /// before that.
+    Probe,
 }
 
 /// A client we could take back through `reconnect`.
@@ -138,6 +135,8 @@ pub struct Core {
     /// The root list as it was sent last, as JSON.
     root_list: String,
     replay: Replay,
+    /// Who waits for the answer of the probe that was asked for.
+    probe_askers: Vec<Call>,
     shutting_down: bool,
 }
 
@@ -156,6 +155,7 @@ impl Core {
             root_subscribers: HashMap::new(),
             root_list: "[]".to_owned(),
             replay: Replay::new(seq),
+            probe_askers: Vec::new(),
             shutting_down: false,
         }
     }
@@ -217,15 +217,7 @@ impl Core {
                 effects.push(Effect::Shutdown);
                 Ok(Some("null".to_owned()))
             }
-            "x-shellward/probe" => {
-                effects.extend(call.id.map(|id| {
-                    Effect::Probe(Asker {
-                        connection: call.connection,
-                        id,
-                    })
-                }));
-                Ok(None)
-            }
+            "x-shellward/probe" => self.ask_probe(&call, effects),
             other => Err(RpcError::unknown_method(other)),
         };
         self.answer(&call, outcome);
@@ -264,10 +256,7 @@ impl Core {
         };
         match outcome {
             Ok(None) => {}
-            Ok(Some(result)) => self.send(
-                call.connection,
-                format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#),
-            ),
+            Ok(Some(result)) => self.send(call.connection, reply(id, &result)),
             Err(error) => self.send(call.connection, reply_error(&id.to_string(), &error)),
         }
     }
@@ -349,10 +338,6 @@ impl Core {
             }
         }
         self.replay.push(seq, Channel::Root, canonical);
-    }
-
-    fn terminal_size(&self, key: TerminalKey) -> Option<Size> {
-        Some(self.terminals.get(&key)?.document.size())
     }
 }
 

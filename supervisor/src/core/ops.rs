@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{Asker, Core, Phase, Terminal};
-use crate::ahp::rpc;
+use super::{Call, Core, Effect, Phase, Terminal};
+use crate::ahp::RpcError;
+use crate::limits::WAITING_REQUESTS;
 
 impl Core {
     /// What a probe found out about ptys, as everybody is told from now on.
@@ -19,10 +20,34 @@ impl Core {
         json!({ "status": "ok", "pty": about["pty"], "probe": about["probe"] }).to_string()
     }
 
-    /// The probe that somebody asked for has answered ([`Self::set_probe`]).
-    pub fn probe_answered(&self, asker: &Asker) {
-        let report = &self.settings.about["probe"];
-        self.send(asker.connection, rpc::reply(asker.id, report));
+    /// Asks a probe for somebody; who comes while one is asked waits for the same answer.
+    pub(super) fn ask_probe(
+        &mut self,
+        call: &Call,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Option<String>, RpcError> {
+        if call.id.is_none() {
+            // A notification waits for nothing.
+            return Ok(None);
+        }
+        if self.probe_askers.len() >= WAITING_REQUESTS {
+            return Err(RpcError::internal(
+                "too many requests wait for the probe's answer; try again when it has come",
+            ));
+        }
+        if self.probe_askers.is_empty() {
+            effects.push(Effect::Probe);
+        }
+        self.probe_askers.push(call.clone());
+        Ok(None)
+    }
+
+    /// The probe that was asked for has answered ([`Self::set_probe`]).
+    pub fn probe_answered(&mut self) {
+        let report = self.settings.about["probe"].to_string();
+        for asker in std::mem::take(&mut self.probe_askers) {
+            self.answer(&asker, Ok(Some(report.clone())));
+        }
     }
 
     /// `{"supervisor":{…},"terminals":[…]}`; members are only ever added (design.md).

@@ -93,6 +93,7 @@ impl Core {
             id,
             shell,
             cwd,
+            size: params.size,
         }));
         Ok(None)
     }
@@ -112,12 +113,6 @@ impl Core {
                 return Ok(id);
             }
         }
-    }
-
-    /// The size a starting terminal is to have.
-    #[must_use]
-    pub fn size_of(&self, key: TerminalKey) -> Option<shellward_protocol::message::Size> {
-        self.terminal_size(key)
     }
 
     /// A terminal's worker process exists.

@@ -155,15 +155,11 @@ async fn start(
     )
     .await
     .map_err(|error| format!("the worker cannot be attached: {error}"))?;
-    // The size as it is now: a resize that came while the terminal was starting counts.
-    let size = host
-        .with_core(|core, _, _| core.size_of(plan.key))
-        .ok_or_else(|| "the terminal is gone".to_owned())?;
     let frame = start_frame(
         mode,
         &plan.shell,
         &plan.cwd,
-        size,
+        plan.size,
         host.shell_limits.clone(),
         host.shell_umask,
     )

@@ -40,7 +40,7 @@ fn a_terminal_is_answered_when_its_shell_runs_and_waiting_calls_follow_in_order(
     assert_eq!((&after[1]["id"], &after[2]["id"]), (&json!(1), &json!(2)));
     assert_eq!(after[2]["result"]["snapshot"]["state"]["title"], "bash");
     assert_eq!(
-        bench.core.size_of(key).map(|s| (s.cols, s.rows)),
+        Some(bench.core.terminals[&key].document.size()).map(|s| (s.cols, s.rows)),
         Some((124, 31))
     );
 }
@@ -291,4 +291,40 @@ fn at_shutdown_every_terminal_ends_also_one_that_is_starting() {
     }
     assert!(bench.core.end_all(&mut bench.effects));
     assert!(code(&bench.ask(a, "createTerminal", json!({"channel":"t:/3"}))) != 0);
+}
+
+#[test]
+fn one_probe_answers_everybody_who_asked_meanwhile_and_who_waits_is_bounded() {
+    let mut bench = Bench::new();
+    let a = bench.client("a");
+    let most = crate::limits::WAITING_REQUESTS as u64;
+    for id in 0..most + 3 {
+        bench.send(
+            a,
+            json!({"id":100 + id,"method":"x-shellward/probe","params":{}}),
+        );
+    }
+    let probes = |bench: &Bench| {
+        bench
+            .effects
+            .iter()
+            .filter(|e| **e == Effect::Probe)
+            .count()
+    };
+    assert_eq!(probes(&bench), 1);
+    assert_eq!(
+        bench.take(a).iter().map(code).collect::<Vec<_>>(),
+        [-32603; 3]
+    );
+    bench.core.set_probe(true, json!({"result":"works"}));
+    bench.core.probe_answered();
+    let answers = bench.take(a);
+    assert_eq!(answers.len() as u64, most);
+    assert!(
+        answers
+            .iter()
+            .all(|answer| answer["result"]["result"] == "works")
+    );
+    bench.send(a, json!({"id":7,"method":"x-shellward/probe","params":{}}));
+    assert_eq!(probes(&bench), 2, "asked again after the answer");
 }
