@@ -33,6 +33,8 @@ async fn take(raw: &Raw, uri: &str, claim: &Value) -> Value {
 
 /// Dispatches, expects a refusal and then the claim that stays, both to the sender only.
 async fn refused(raw: &Raw, watcher: &Raw, uri: &str, claim: &Value, stays: &Value) -> String {
+    // What was sent before this reaches the watcher by another connection: first have all of it.
+    watcher.settle().await;
     let (mark, there) = (raw.mark(), watcher.mark());
     let seq = raw.dispatch(uri, claimed(claim)).await;
     let refusal = raw.wait_refusal(mark, uri, seq).await;
