@@ -18,6 +18,7 @@ pub mod frame;
 pub mod hello;
 pub mod limits;
 pub mod message;
+pub mod modes;
 pub mod token;
 
 pub use data::Data;
@@ -25,6 +26,7 @@ pub use error::WireError;
 pub use frame::{FrameDecoder, Header};
 pub use hello::{Hello, Role};
 pub use message::{Boot, FromWorker, ProbeReport, ToWorker};
+pub use modes::Modes;
 pub use token::AttachToken;
 
 /// The wire version this crate speaks: the number in every header it writes.

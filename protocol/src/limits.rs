@@ -47,3 +47,13 @@ pub const SIZE_RANGE: std::ops::RangeInclusive<u16> = 1..=1000;
 
 /// The longest text of an error that a worker reports, in bytes.
 pub const REASON_MAX: usize = 1024;
+
+/// The longest command line told by [`crate::message::Happened::CommandStarted`], in bytes. A
+/// longer one is cut: it stands in snapshots, which every subscriber pays for.
+pub const COMMAND_LINE_MAX: usize = 64 << 10;
+
+/// The longest path of a directory, in bytes. Kernel fact: `PATH_MAX`, the NUL included.
+pub const PATH_MAX: usize = 4096;
+
+/// The longest title a program may ask for, in bytes; who shows it cuts it further.
+pub const TITLE_MAX: usize = 1024;

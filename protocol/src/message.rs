@@ -8,7 +8,10 @@ use crate::codec;
 use crate::data::Data;
 use crate::error::WireError;
 use crate::frame::{Header, write_frame};
-use crate::limits::{CUTS_MAX, OUTPUT_CHUNK_MAX, REASON_MAX, SIZE_RANGE};
+use crate::limits::{
+    COMMAND_LINE_MAX, CUTS_MAX, OUTPUT_CHUNK_MAX, PATH_MAX, REASON_MAX, SIZE_RANGE, TITLE_MAX,
+};
+use crate::modes::Modes;
 use crate::token::AttachToken;
 
 /// Kind numbers. Never reused, never renumbered; golden bytes hold them.
@@ -41,6 +44,8 @@ pub mod kind {
     pub const INPUT_TAKEN: u16 = 67;
     /// [`super::Exited`].
     pub const EXITED: u16 = 68;
+    /// [`super::Event`].
+    pub const EVENT: u16 = 69;
 }
 
 /// What a worker is told before it listens: the only frame on its inherited pipe (stdin).
@@ -201,6 +206,15 @@ pub struct Limit {
     pub hard: u64,
 }
 
+/// What becomes of the marks a shell prints about its prompts, commands and directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Marks {
+    /// They are taken out of the output, as AHP demands of a host.
+    Strip,
+    /// They stay in the output.
+    Keep,
+}
+
 /// Start the shell on a pty or on pipes. Sent once, first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start<'a> {
@@ -224,6 +238,10 @@ pub struct Start<'a> {
     pub umask: u32,
     /// Limits to set for the shell, which the supervisor changed for itself.
     pub limits: Vec<Limit>,
+    /// What becomes of marks.
+    pub marks: Marks,
+    /// Whether a shell we have a script for is started with it (on a pty, and alone).
+    pub integrate: bool,
 }
 
 /// Type these bytes.
@@ -236,10 +254,10 @@ pub struct Input<'a> {
     pub data: Data<'a>,
 }
 
-/// Output up to here arrived.
+/// Output and events up to here arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ack {
-    /// The offset after the last byte that arrived.
+    /// The place in the stream after the last one that arrived.
     pub offset: u64,
 }
 
@@ -281,17 +299,90 @@ pub struct StartFailed {
     pub reason: String,
 }
 
+/// A place where scrollback may be cut: the start of a line where there is one, never inside a
+/// character or an escape sequence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cut {
+    /// A byte index in the data, after its start and at most its length.
+    pub at: u32,
+    /// The modes in force there.
+    pub modes: Modes,
+}
+
 /// The terminal printed something.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Output<'a> {
-    /// The offset of the first byte; counts all output of this terminal.
+    /// The place of the first byte in the terminal's stream, in which a byte of output and an
+    /// [`Event`] take one place each.
     pub offset: u64,
-    /// Places in `data` where scrollback may be cut: ascending byte indices, the start of a line
-    /// where there is one, never inside a character or an escape sequence. At most [`CUTS_MAX`].
-    pub cuts: Vec<u32>,
+    /// Where scrollback may be cut, ascending; at most [`CUTS_MAX`].
+    pub cuts: Vec<Cut>,
     /// Valid UTF-8, at most [`OUTPUT_CHUNK_MAX`] bytes.
     #[serde(borrow)]
     pub data: Data<'a>,
+}
+
+/// Something the output told, between the bytes before it and those after it.
+///
+/// Command boundaries come in order: a command that started is finished before the next one
+/// starts, and nothing is finished that has not started. The end of the shell finishes it too.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Happened<'a> {
+    /// Commands are told apart from here on. Comes once, on a pty only.
+    CanDetectCommands,
+    /// A command runs; the output that follows is its own.
+    CommandStarted {
+        /// What was typed, valid UTF-8; at most [`COMMAND_LINE_MAX`] bytes.
+        #[serde(borrow)]
+        line: Data<'a>,
+        /// When, in milliseconds since 1970.
+        at_ms: u64,
+    },
+    /// It ended, or whatever came since shows that it must have.
+    CommandFinished {
+        /// Its exit code, if the shell told it.
+        exit_code: Option<i32>,
+        /// How long it ran, in milliseconds.
+        duration_ms: u64,
+    },
+    /// The shell is in this directory now: an absolute path without control characters, at most
+    /// [`PATH_MAX`] bytes, not always UTF-8.
+    Directory(Data<'a>),
+    /// It asks for this title: UTF-8, at most [`TITLE_MAX`] bytes, not cleaned.
+    Title(Data<'a>),
+}
+
+impl Happened<'_> {
+    /// A copy that owns its bytes.
+    #[must_use]
+    pub fn into_owned(self) -> Happened<'static> {
+        match self {
+            Self::CanDetectCommands => Happened::CanDetectCommands,
+            Self::CommandStarted { line, at_ms } => Happened::CommandStarted {
+                line: line.into_owned(),
+                at_ms,
+            },
+            Self::CommandFinished {
+                exit_code,
+                duration_ms,
+            } => Happened::CommandFinished {
+                exit_code,
+                duration_ms,
+            },
+            Self::Directory(path) => Happened::Directory(path.into_owned()),
+            Self::Title(title) => Happened::Title(title.into_owned()),
+        }
+    }
+}
+
+/// Where in the stream something happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event<'a> {
+    /// Its place in the terminal's stream, which it has for itself; see [`Output::offset`].
+    pub offset: u64,
+    /// What happened.
+    #[serde(borrow)]
+    pub what: Happened<'a>,
 }
 
 /// This much of the input has reached the shell's side.
@@ -347,6 +438,8 @@ pub enum FromWorker<'a> {
     InputTaken(InputTaken),
     /// See [`Exited`].
     Exited(Exited),
+    /// See [`Event`].
+    Event(Event<'a>),
 }
 
 impl<'a> ToWorker<'a> {
@@ -415,6 +508,7 @@ impl<'a> FromWorker<'a> {
             Self::Output(_) => kind::OUTPUT,
             Self::InputTaken(_) => kind::INPUT_TAKEN,
             Self::Exited(_) => kind::EXITED,
+            Self::Event(_) => kind::EVENT,
         }
     }
 
@@ -430,13 +524,14 @@ impl<'a> FromWorker<'a> {
             Self::Output(message) => codec::encode(kind, message, out),
             Self::InputTaken(message) => codec::encode(kind, message, out),
             Self::Exited(message) => codec::encode(kind, message, out),
+            Self::Event(message) => codec::encode(kind, message, out),
         })
     }
 
     /// Reads a message from a frame.
     ///
-    /// The text of an [`Output`] is not checked for UTF-8 here: the supervisor does that once,
-    /// where it makes a string of it.
+    /// Neither the text of an [`Output`] nor that of an [`Event`] is checked for UTF-8 here: the
+    /// supervisor does that once, where it makes a string of it.
     ///
     /// # Errors
     /// An unknown kind, a malformed payload, a value out of range.
@@ -467,6 +562,21 @@ impl<'a> FromWorker<'a> {
             }
             kind::INPUT_TAKEN => Ok(Self::InputTaken(codec::decode(kind, payload)?)),
             kind::EXITED => Ok(Self::Exited(codec::decode(kind, payload)?)),
+            kind::EVENT => {
+                let event: Event<'a> = codec::decode(kind, payload)?;
+                let (what, len, max) = match &event.what {
+                    Happened::CommandStarted { line, .. } => {
+                        ("command line", line.as_slice().len(), COMMAND_LINE_MAX)
+                    }
+                    Happened::Directory(path) => ("directory", path.as_slice().len(), PATH_MAX),
+                    Happened::Title(title) => ("title", title.as_slice().len(), TITLE_MAX),
+                    Happened::CanDetectCommands | Happened::CommandFinished { .. } => ("", 0, 0),
+                };
+                if len > max {
+                    return Err(refuse(&format!("the {what} is too long")));
+                }
+                Ok(Self::Event(event))
+            }
             other => Err(WireError::UnknownKind(other)),
         }
     }

@@ -5,12 +5,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use shellward_protocol::message::{
-    Ack, Command, ExitStatus, Exited, Input, InputTaken, Limit, Mode, Output, ProbeReport, Size,
-    Start, StartFailed, StartFailure, Started, Terminate, Trouble, kind,
+    Ack, Command, Cut, Event, ExitStatus, Exited, Happened, Input, InputTaken, Limit, Marks, Mode,
+    Output, ProbeReport, Size, Start, StartFailed, StartFailure, Started, Terminate, Trouble, kind,
 };
 use shellward_protocol::{
-    AttachToken, Boot, Data, FrameDecoder, FromWorker, Hello, OLDEST_WIRE_VERSION, Role, ToWorker,
-    WIRE_VERSION,
+    AttachToken, Boot, Data, FrameDecoder, FromWorker, Hello, Modes, OLDEST_WIRE_VERSION, Role,
+    ToWorker, WIRE_VERSION,
 };
 
 fn hex(pieces: &[&str]) -> Vec<u8> {
@@ -95,6 +95,7 @@ fn kind_numbers_and_versions_are_fixed() {
     assert_eq!(kind::OUTPUT, 66);
     assert_eq!(kind::INPUT_TAKEN, 67);
     assert_eq!(kind::EXITED, 68);
+    assert_eq!(kind::EVENT, 69);
 }
 
 #[test]
@@ -221,6 +222,8 @@ fn start_on(mode: Mode<'static>, command: Command<'static>) -> ToWorker<'static>
             soft: 1024,
             hard: u64::MAX,
         }],
+        marks: Marks::Keep,
+        integrate: true,
     }))
 }
 
@@ -233,12 +236,13 @@ const START_TAIL: &[&str] = &[
     "5000 1800",                                                   // size
     "12000000",                                                    // umask
     "0100000000000000 07000000 0004000000000000 ffffffffffffffff", // limits
+    "01000000 01",                                                 // marks, integrate
 ];
 
 #[test]
 fn start_of_a_shell() {
     let mut pieces = vec![
-        MAGIC_V1, "1000", "92000000", BUILT_IN, START_HEAD, "00000000",
+        MAGIC_V1, "1000", "97000000", BUILT_IN, START_HEAD, "00000000",
     ];
     pieces.extend_from_slice(START_TAIL);
     to_worker(&start(Command::Shell), &pieces);
@@ -249,7 +253,7 @@ fn start_of_a_line() {
     let mut pieces = vec![
         MAGIC_V1,
         "1000",
-        "9c000000",
+        "a1000000",
         BUILT_IN,
         START_HEAD,
         "01000000 0200000000000000 6c73",
@@ -263,7 +267,7 @@ fn start_of_a_program() {
     let mut pieces = vec![
         MAGIC_V1,
         "1000",
-        "ae000000",
+        "b3000000",
         BUILT_IN,
         START_HEAD,
         "02000000 0200000000000000 0200000000000000 6c73 0200000000000000 2d6c",
@@ -280,7 +284,7 @@ fn start_with_a_binding_and_on_pipes() {
     let mut pieces = vec![
         MAGIC_V1,
         "1000",
-        "97000000",
+        "9c000000",
         "00000000 0500000000000000 2f622e736f", // "/b.so"
         START_HEAD,
         "00000000",
@@ -291,7 +295,7 @@ fn start_with_a_binding_and_on_pipes() {
         &pieces,
     );
     let mut pieces = vec![
-        MAGIC_V1, "1000", "8a000000", "01000000", START_HEAD, "00000000",
+        MAGIC_V1, "1000", "8f000000", "01000000", START_HEAD, "00000000",
     ];
     pieces.extend_from_slice(START_TAIL);
     to_worker(&start_on(Mode::Pipes, Command::Shell), &pieces);
@@ -425,18 +429,73 @@ fn output() {
     from_worker(
         &FromWorker::Output(Output {
             offset: 256,
-            cuts: vec![0, 2],
+            cuts: vec![
+                Cut {
+                    at: 0,
+                    modes: Modes(0),
+                },
+                Cut {
+                    at: 2,
+                    modes: Modes(1 << 18),
+                },
+            ],
             data: data("a\n─".as_bytes()),
         }),
         &[
             MAGIC_V1,
             "4200",
-            "25000000",
+            "2d000000",
             "0001000000000000",
-            "0200000000000000 00000000 02000000",
+            "0200000000000000 00000000 00000000 02000000 00000400",
             "0500000000000000 610ae29480",
         ],
     );
+}
+
+#[test]
+fn events() {
+    for (what, length, fields) in [
+        (Happened::CanDetectCommands, "0c000000", "00000000"),
+        (
+            Happened::CommandStarted {
+                line: data(b"ls"),
+                at_ms: 1,
+            },
+            "1e000000",
+            "01000000 0200000000000000 6c73 0100000000000000",
+        ),
+        (
+            Happened::CommandFinished {
+                exit_code: Some(-2),
+                duration_ms: 258,
+            },
+            "19000000",
+            "02000000 01 feffffff 0201000000000000",
+        ),
+        (
+            Happened::CommandFinished {
+                exit_code: None,
+                duration_ms: 0,
+            },
+            "15000000",
+            "02000000 00 0000000000000000",
+        ),
+        (
+            Happened::Directory(data(b"/")),
+            "15000000",
+            "03000000 0100000000000000 2f",
+        ),
+        (
+            Happened::Title(data(b"t")),
+            "15000000",
+            "04000000 0100000000000000 74",
+        ),
+    ] {
+        from_worker(
+            &FromWorker::Event(Event { offset: 256, what }),
+            &[MAGIC_V1, "4500", length, "0001000000000000", fields],
+        );
+    }
 }
 
 #[test]

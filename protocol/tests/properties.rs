@@ -5,14 +5,16 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use shellward_protocol::frame::{HEADER_LEN, MAGIC};
-use shellward_protocol::limits::{CUTS_MAX, OUTPUT_CHUNK_MAX, PAYLOAD_MAX, REASON_MAX};
+use shellward_protocol::limits::{
+    COMMAND_LINE_MAX, CUTS_MAX, OUTPUT_CHUNK_MAX, PATH_MAX, PAYLOAD_MAX, REASON_MAX, TITLE_MAX,
+};
 use shellward_protocol::message::{
-    Ack, Command, ExitStatus, Exited, Input, InputTaken, Limit, Mode, Output, ProbeReport, Size,
-    Start, StartFailed, StartFailure, Started, Terminate, Trouble, kind,
+    Ack, Command, Cut, Event, ExitStatus, Exited, Happened, Input, InputTaken, Limit, Marks, Mode,
+    Output, ProbeReport, Size, Start, StartFailed, StartFailure, Started, Terminate, Trouble, kind,
 };
 use shellward_protocol::{
-    AttachToken, Boot, Data, FrameDecoder, FromWorker, Header, Hello, Role, ToWorker, WIRE_VERSION,
-    WireError,
+    AttachToken, Boot, Data, FrameDecoder, FromWorker, Header, Hello, Modes, Role, ToWorker,
+    WIRE_VERSION, WireError,
 };
 
 fn data() -> impl Strategy<Value = Data<'static>> {
@@ -64,9 +66,24 @@ fn start() -> impl Strategy<Value = ToWorker<'static>> {
         size(),
         any::<u32>(),
         vec(limit, 0..4),
+        (
+            prop_oneof![Just(Marks::Strip), Just(Marks::Keep)],
+            any::<bool>(),
+        ),
     )
         .prop_map(
-            |(mode, shell, command, cwd, host_env, caller_env, size, umask, limits)| {
+            |(
+                mode,
+                shell,
+                command,
+                cwd,
+                host_env,
+                caller_env,
+                size,
+                umask,
+                limits,
+                integration,
+            )| {
                 ToWorker::Start(Box::new(Start {
                     mode,
                     shell,
@@ -77,6 +94,8 @@ fn start() -> impl Strategy<Value = ToWorker<'static>> {
                     size,
                     umask,
                     limits,
+                    marks: integration.0,
+                    integrate: integration.1,
                 }))
             },
         )
@@ -90,6 +109,28 @@ fn to_worker() -> impl Strategy<Value = ToWorker<'static>> {
         any::<u64>().prop_map(|offset| ToWorker::Ack(Ack { offset })),
         any::<u32>().prop_map(|grace_ms| ToWorker::Terminate(Terminate { grace_ms })),
         Just(ToWorker::AckExit),
+    ]
+}
+
+fn cut() -> impl Strategy<Value = Cut> {
+    (any::<u32>(), any::<u32>()).prop_map(|(at, modes)| Cut {
+        at,
+        modes: Modes(modes),
+    })
+}
+
+fn happened() -> impl Strategy<Value = Happened<'static>> {
+    prop_oneof![
+        Just(Happened::CanDetectCommands),
+        (data(), any::<u64>()).prop_map(|(line, at_ms)| Happened::CommandStarted { line, at_ms }),
+        (any::<Option<i32>>(), any::<u64>()).prop_map(|(exit_code, duration_ms)| {
+            Happened::CommandFinished {
+                exit_code,
+                duration_ms,
+            }
+        }),
+        data().prop_map(Happened::Directory),
+        data().prop_map(Happened::Title),
     ]
 }
 
@@ -109,8 +150,10 @@ fn from_worker() -> impl Strategy<Value = FromWorker<'static>> {
             .prop_map(|(shell_pid, is_pty)| FromWorker::Started(Started { shell_pid, is_pty })),
         (failure, "\\PC{0,100}")
             .prop_map(|(failure, reason)| FromWorker::StartFailed(StartFailed { failure, reason })),
-        (any::<u64>(), vec(any::<u32>(), 0..=CUTS_MAX), data())
+        (any::<u64>(), vec(cut(), 0..=CUTS_MAX), data())
             .prop_map(|(offset, cuts, data)| FromWorker::Output(Output { offset, cuts, data })),
+        (any::<u64>(), happened())
+            .prop_map(|(offset, what)| FromWorker::Event(Event { offset, what })),
         any::<u64>().prop_map(|total| FromWorker::InputTaken(InputTaken { total })),
         status.prop_map(|status| FromWorker::Exited(Exited { status })),
     ]
@@ -419,6 +462,8 @@ fn a_start_with_a_size_of_nothing_is_malformed() {
         size: Size { cols: 0, rows: 24 },
         umask: 0,
         limits: vec![],
+        marks: Marks::Strip,
+        integrate: true,
     };
     let mut bytes = Vec::new();
     ToWorker::Start(Box::new(start)).encode(&mut bytes).unwrap();
@@ -441,7 +486,13 @@ fn output_beyond_its_bounds_is_malformed() {
     ] {
         let message = FromWorker::Output(Output {
             offset: 0,
-            cuts: vec![0; cuts],
+            cuts: vec![
+                Cut {
+                    at: 0,
+                    modes: Modes(0)
+                };
+                cuts
+            ],
             data: Data::from(vec![b'x'; len]),
         });
         let mut bytes = Vec::new();
@@ -594,4 +645,35 @@ fn secrets_and_typed_text_are_not_in_debug_output() {
         !text.contains("hunter2") && !text.contains("104, 117"),
         "{text}"
     );
+}
+
+#[test]
+fn events_beyond_their_bounds_are_malformed() {
+    let of = |len: usize| Data::from(vec![b'x'; len]);
+    for (what, fine) in [
+        (
+            Happened::CommandStarted {
+                line: of(COMMAND_LINE_MAX),
+                at_ms: 0,
+            },
+            true,
+        ),
+        (
+            Happened::CommandStarted {
+                line: of(COMMAND_LINE_MAX + 1),
+                at_ms: 0,
+            },
+            false,
+        ),
+        (Happened::Directory(of(PATH_MAX)), true),
+        (Happened::Directory(of(PATH_MAX + 1)), false),
+        (Happened::Title(of(TITLE_MAX)), true),
+        (Happened::Title(of(TITLE_MAX + 1)), false),
+    ] {
+        let message = FromWorker::Event(Event { offset: 0, what });
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes).unwrap();
+        let (header, payload) = split(&bytes);
+        assert_eq!(FromWorker::decode(header, payload).is_ok(), fine);
+    }
 }

@@ -6,7 +6,9 @@
 //! Text costs two `memchr` calls per 4 KiB; only the bytes of sequences are looked at one by one.
 
 use memchr::{memchr, memrchr};
+use shellward_protocol::Modes;
 use shellward_protocol::limits::CUT_DISTANCE;
+use shellward_protocol::message::Cut;
 
 /// A control string (OSC, DCS, …) or a sequence longer than this is given up: a stray introducer
 /// in a binary must not make the rest of the output uncuttable.
@@ -68,7 +70,7 @@ impl Scanner {
     ///
     /// `text` follows what was scanned before. A place may equal the length of `text`, and is
     /// never zero.
-    pub(crate) fn scan(&mut self, text: &str, cuts: &mut Vec<u32>) {
+    pub(crate) fn scan(&mut self, text: &str, cuts: &mut Vec<Cut>) {
         let mut at = 0;
         let mut last = 0;
         while at < text.len() {
@@ -184,12 +186,15 @@ impl Scanner {
     }
 }
 
-fn push(cuts: &mut Vec<u32>, last: &mut usize, place: usize) {
+fn push(cuts: &mut Vec<Cut>, last: &mut usize, place: usize) {
     if place > *last
         && let Ok(cut) = u32::try_from(place)
     {
         *last = place;
-        cuts.push(cut);
+        cuts.push(Cut {
+            at: cut,
+            modes: Modes::default(),
+        });
     }
 }
 
@@ -229,10 +234,10 @@ mod tests {
             let mut cuts = Vec::new();
             scanner.scan(piece, &mut cuts);
             assert!(cuts.len() <= CUTS_MAX);
-            assert!(cuts.is_sorted_by(|a, b| a < b));
+            assert!(cuts.is_sorted_by(|a, b| a.at < b.at));
             for cut in cuts {
-                assert!(cut as usize <= piece.len());
-                all.push(offset + cut as usize);
+                assert!(cut.at as usize <= piece.len());
+                all.push(offset + cut.at as usize);
             }
             offset = end;
         }

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
 
 use shellward_protocol::limits::{OUTPUT_CHUNK_MAX, OUTPUT_WINDOW};
-use shellward_protocol::message::{InputTaken, Output};
+use shellward_protocol::message::{Cut, InputTaken, Output};
 use shellward_protocol::{Data, FromWorker, WireError};
 
 /// What the fields around the data of an output frame take, generously.
@@ -82,7 +82,7 @@ impl Outbox {
     }
 
     /// Queues output: at most [`OUTPUT_CHUNK_MAX`] bytes of valid UTF-8, not empty.
-    pub(crate) fn output(&mut self, cuts: Vec<u32>, data: &str) -> Result<(), WireError> {
+    pub(crate) fn output(&mut self, cuts: Vec<Cut>, data: &str) -> Result<(), WireError> {
         debug_assert!(data.len() <= OUTPUT_CHUNK_MAX);
         let mut bytes = Vec::with_capacity(data.len() + OUTPUT_EXTRA);
         FromWorker::Output(Output {

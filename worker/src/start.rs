@@ -230,7 +230,7 @@ fn account() -> Account {
 mod tests {
     use super::*;
     use shellward_protocol::Data;
-    use shellward_protocol::message::Command;
+    use shellward_protocol::message::{Command, Marks};
 
     fn message() -> Start<'static> {
         Start {
@@ -243,6 +243,8 @@ mod tests {
             size: Size { cols: 80, rows: 24 },
             umask: 0o022,
             limits: Vec::new(),
+            marks: Marks::Strip,
+            integrate: false,
         }
     }
 

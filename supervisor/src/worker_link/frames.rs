@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use interprocess::local_socket::GenericFilePath;
 use interprocess::local_socket::tokio::{Stream, prelude::*};
-use shellward_protocol::message::{Limit, Mode, Size, Start};
+use shellward_protocol::message::{Limit, Marks, Mode, Size, Start};
 use shellward_protocol::{
     AttachToken, FrameDecoder, FromWorker, Hello, OLDEST_WIRE_VERSION, Role, ToWorker,
     WIRE_VERSION, WireError,
@@ -158,6 +158,8 @@ pub(super) fn start_frame(
         size,
         umask,
         limits,
+        marks: Marks::Strip,
+        integrate: true,
     }))
     .encode(&mut frame)?;
     Ok(frame)

@@ -283,6 +283,13 @@ fn handle(
                 .map_err(LinkError::Contract)?;
             Ok(Pace::Go)
         }
+        Some(FromWorker::Event(event)) => {
+            if event.offset != seen.offset {
+                return Err(LinkError::Contract("its events have a hole"));
+            }
+            seen.offset += 1;
+            Ok(Pace::Go)
+        }
         Some(FromWorker::Exited(_)) if seen.exited => {
             Err(LinkError::Contract("it announced two exits"))
         }
@@ -318,7 +325,8 @@ fn take_output(
         .shared
         .is_recorded()
         .then(|| OutputEnvelope::new(&running.shared.channel_json, text));
-    let pace = host.with_core(|core, now, _| core.output(key, text, &output.cuts, rendered, now));
+    let cuts: Vec<u32> = output.cuts.iter().map(|cut| cut.at).collect();
+    let pace = host.with_core(|core, now, _| core.output(key, text, &cuts, rendered, now));
     if seen.offset - seen.acknowledged >= ACK_STRIDE {
         seen.acknowledged = seen.offset;
         running.link.ack(seen.offset);

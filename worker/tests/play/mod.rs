@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getuid};
 use shellward_protocol::message::{
-    Ack, Command as TerminalCommand, ExitStatus, Input, Mode, Size, Start, StartFailed, Terminate,
+    Ack, Command as TerminalCommand, Event, ExitStatus, Happened, Input, Marks, Mode, Size, Start,
+    StartFailed, Terminate,
 };
 use shellward_protocol::{
     AttachToken, Boot, Data, FrameDecoder, FromWorker, Hello, Role, ToWorker,
@@ -196,6 +197,8 @@ pub fn start(line: &str) -> Start<'_> {
         size: SIZE,
         umask: 0o022,
         limits: Vec::new(),
+        marks: Marks::Strip,
+        integrate: false,
     }
 }
 
@@ -211,6 +214,8 @@ pub struct Link {
     pub shell_pid: u32,
     pub is_pty: bool,
     pub exits: Vec<ExitStatus>,
+    /// Each with how much output came before it.
+    pub events: Vec<(usize, Happened<'static>)>,
     pub failed: Option<StartFailed>,
     pub cuts: Vec<usize>,
 }
@@ -228,6 +233,7 @@ impl Link {
             shell_pid: 0,
             is_pty: false,
             exits: Vec::new(),
+            events: Vec::new(),
             failed: None,
             cuts: Vec::new(),
         }
@@ -314,8 +320,8 @@ impl Link {
                 let text = std::str::from_utf8(output.data.as_slice()).unwrap();
                 assert!(!text.is_empty());
                 for cut in &output.cuts {
-                    assert!(text.is_char_boundary(*cut as usize));
-                    self.cuts.push(self.output.len() + *cut as usize);
+                    assert!(text.is_char_boundary(cut.at as usize));
+                    self.cuts.push(self.output.len() + cut.at as usize);
                 }
                 self.offset += text.len() as u64;
                 self.output.push_str(text);
@@ -328,6 +334,11 @@ impl Link {
                 self.taken = taken.total;
             }
             FromWorker::Exited(exited) => self.exits.push(exited.status),
+            FromWorker::Event(Event { offset, what }) => {
+                assert_eq!(offset, self.offset, "events are in order");
+                self.offset += 1;
+                self.events.push((self.output.len(), what.into_owned()));
+            }
         }
         true
     }
