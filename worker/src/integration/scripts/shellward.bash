@@ -1,0 +1,246 @@
+# Shellward's shell integration for bash 3.2 and newer: what `bash --rcfile` reads in place of ~/.bashrc.
+#
+# It tells the worker where prompts, command lines and output begin and end, by marks (OSC 633) that carry a secret of
+# this terminal. The user's files, prompt, hooks, traps and `$?` stay what they were: every text we add to PS0, PS1 and
+# PS2 can be told from the user's and is taken out again before it is put in anew.
+#
+# Function bodies are parsed here, before the user's aliases exist; `builtin` keeps the user's functions out of the way.
+# (After `builtin local` values are split into words like any other argument: quote them, or assign on a line of its own.)
+
+# The secret. It must neither come from the environment nor get into it: `+x` also holds under `set -a`, because the
+# variable is never assigned again. `<>` and not `<`: opening a FIFO that nobody writes to would wait for ever.
+# (bash 3.2 takes whole seconds only.)
+builtin unset -v __shellward_n
+if [[ -p ${BASH_SOURCE[0]%/*}/nonce ]]; then
+    IFS= builtin read -r -t 2 __shellward_n <>"${BASH_SOURCE[0]%/*}/nonce"
+fi 2>/dev/null
+if [[ ${#__shellward_n} == 32 && $__shellward_n != *[!0-9a-f]* ]]; then
+    builtin declare +x __shellward_n
+    builtin printf '\033]633;P;Shellward=bash;%s\a' "$__shellward_n"
+else
+    builtin unset -v __shellward_n
+fi
+
+# A word of ours that is still there when this one is not (an exported PS1 in a nested bash or sh) must come to nothing,
+# and so must every other: hence `${__shellward_n+...}` around all of them.
+#
+# PS1 is where D belongs: bash gives it the status of the command, whatever PROMPT_COMMAND did meanwhile.
+# `(__shellward_h=HISTCMD)*0:0` prints nothing. It remembers the history's number at the last moment before the user
+# types, when no hook can add to the history any more.
+__shellward_ps1_front='\[${__shellward_n+\e]633;D;$?;$__shellward_n\a\e]633;P;Cwd=${__shellward_cwd-};$__shellward_n\a\e]633;A;$__shellward_n\a${__shellward_n:(__shellward_h=${HISTCMD-0})*0:0}}\]'
+__shellward_ps1_back='\[${__shellward_n+\e]633;B;$__shellward_n\a}\]'
+__shellward_ps2_front='\[${__shellward_n+\e]633;F;$__shellward_n\a}\]'
+__shellward_ps2_back='\[${__shellward_n+\e]633;G;$__shellward_n\a}\]'
+# Of several lines pasted at once bash runs each without showing a prompt in between, so PS0 says how the one before
+# ended. After a prompt that is said twice, and the second time means nothing.
+__shellward_ps0_front='${__shellward_n+\e]633;D;$?;$__shellward_n\a}'
+# The line is asked for only if the history has just grown by one: it may have ignored this line, and with cmdhist off it
+# holds a loop in pieces. A subscript is arithmetic, 0 or 1, and only element 1 is set.
+__shellward_ps0_back='${__shellward_n+${__shellward_grew[(${HISTCMD-0}-${__shellward_h-0})==1]+$(__shellward_line)}\e]633;C;$__shellward_n\a}'
+__shellward_grew=([1]=1)
+__shellward_h=0
+# What stands in PROMPT_COMMAND. If that is exported, a nested bash finds the variable unset and does nothing.
+__shellward_call='builtin eval "${__shellward_hook-}"'
+__shellward_hook=__shellward_prompt
+
+# Sets __shellward_text to $1 as it may stand in a mark: no field separator, no control character.
+__shellward_escape() {
+    builtin local char code bs=\\ semi='\x3b'
+    __shellward_text=${1//\\/"$bs$bs"}
+    __shellward_text=${__shellward_text//;/"$semi"}
+    if [[ $__shellward_text == *[[:cntrl:]]* ]]; then
+        for code in 0a 09 01 02 03 04 05 06 07 08 0b 0c 0d 0e 0f 10 11 12 13 14 15 16 17 18 19 1a 1b 1c 1d 1e 1f 7f; do
+            builtin printf -v char "\\x$code"
+            __shellward_text=${__shellward_text//"$char"/"\\x$code"}
+        done
+    fi
+}
+
+# Prints E for the newest line of the history. Runs in a subshell only.
+__shellward_line() {
+    builtin set +xveu
+    HISTTIMEFORMAT=
+    builtin local line
+    # The `x` keeps newlines at the end of the line.
+    line=$(builtin history 1; builtin printf x)
+    line=${line%$'\n'x}
+    # "  123  line", or "  123* line" for one that was edited later
+    __shellward_escape "${line#*[0-9][* ] }"
+    builtin printf '\033]633;E;%s;%s\a' "$__shellward_text" "$__shellward_n"
+} 2>/dev/null
+
+# Puts $2 in front of and $3 behind the prompt variable $1, unless exactly that is there. `printf -v` and not an
+# assignment: a prompt that is readonly would make bash give up the rest of the hook.
+__shellward_wrap() {
+    builtin local text inside
+    text=${!1-}
+    inside=${text#"$2"}
+    inside=${inside%"$3"}
+    if [[ $text != "$2$inside$3" || $inside == *"$2"* || $inside == *"$3"* ]]; then
+        inside=${text//"$2"/}
+        inside=${inside//"$3"/}
+        builtin printf -v "$1" %s "$2$inside$3"
+    fi
+}
+
+# The hook: the last thing in PROMPT_COMMAND, so that it sees the prompt the user's hooks have made. It must return 0
+# and never have a failing command outside of a condition, because of `set -e` and the user's ERR trap.
+__shellward_prompt() {
+    builtin local export=
+    # `set -a` would put into the environment whatever is assigned here
+    if [[ $- == *a* ]]; then
+        export=1
+        builtin set +a
+    fi
+    if [[ ${PWD-} != "${__shellward_pwd-}" ]]; then
+        __shellward_pwd=${PWD-}
+        builtin local __shellward_text
+        __shellward_escape "$__shellward_pwd"
+        __shellward_cwd=$__shellward_text
+    fi
+    __shellward_last || builtin :
+    if builtin shopt -q promptvars; then
+        __shellward_wrap_all
+    else
+        __shellward_unwrap_all
+    fi
+    if [[ $export ]]; then
+        builtin set -a
+    fi
+} 2>/dev/null
+
+__shellward_wrap_all() {
+    __shellward_wrap PS1 "$__shellward_ps1_front" "$__shellward_ps1_back" || builtin :
+    __shellward_wrap PS2 "$__shellward_ps2_front" "$__shellward_ps2_back" || builtin :
+    if [[ $__shellward_has_ps0 ]]; then
+        __shellward_wrap PS0 "$__shellward_ps0_front" "$__shellward_ps0_back" || builtin :
+    fi
+}
+
+# Without promptvars bash would show our texts as they are. What is left is to end the command that ran, by a code nobody
+# knows here, and to say where we are.
+__shellward_unwrap_all() {
+    builtin local name text
+    for name in PS0 PS1 PS2; do
+        if [[ ${!name-} == *'${__shellward_n+'* ]]; then
+            text=${!name//"$__shellward_ps0_front"/}
+            text=${text//"$__shellward_ps0_back"/}
+            text=${text//"$__shellward_ps1_front"/}
+            text=${text//"$__shellward_ps1_back"/}
+            text=${text//"$__shellward_ps2_front"/}
+            builtin printf -v "$name" %s "${text//"$__shellward_ps2_back"/}" || builtin :
+        fi
+    done
+    builtin printf '\033]633;D;;%s\a\033]633;P;Cwd=%s;%s\a\033]633;A;%s\a' \
+        "$__shellward_n" "${__shellward_cwd-}" "$__shellward_n" "$__shellward_n" || builtin :
+}
+
+# Makes our call the last one in PROMPT_COMMAND, in whichever form the user keeps it.
+__shellward_last() {
+    builtin local nl=$'\n' key last text
+    key=${!PROMPT_COMMAND[*]}
+    if [[ $__shellward_lists_hooks && $key && $key != 0 ]]; then
+        for last in "${!PROMPT_COMMAND[@]}"; do
+            builtin :
+        done
+        if [[ ${PROMPT_COMMAND[last]} == "$__shellward_call" ]]; then
+            return
+        fi
+        for key in "${!PROMPT_COMMAND[@]}"; do
+            text=${PROMPT_COMMAND[key]}
+            if [[ $text == *"$__shellward_call"* ]]; then
+                __shellward_without_call "$text"
+                builtin printf -v "PROMPT_COMMAND[$key]" %s "$text"
+            fi
+        done
+        builtin printf -v "PROMPT_COMMAND[$((last + 1))]" %s "$__shellward_call"
+        return
+    fi
+    text=${PROMPT_COMMAND-}
+    key=${text%"$__shellward_call"}
+    if [[ $text != "$key$__shellward_call" || $key == *"$__shellward_call"* ]]; then
+        __shellward_without_call "$text"
+        # A line of its own: the user's hook may end in a comment, and with `;` or without.
+        builtin printf -v PROMPT_COMMAND %s "${text:+$text$nl}$__shellward_call"
+    fi
+}
+
+# Sets the caller's `text` to $1 without our call. Nothing must stay in its place if that can be: even `:` would give the
+# user's next hook a `$?` of 0.
+__shellward_without_call() {
+    text=${1//"$nl$__shellward_call"/}
+    text=${text//"$__shellward_call$nl"/}
+    text=${text//"$__shellward_call;"/}
+    if [[ $text == "$__shellward_call" ]]; then
+        text=
+    fi
+    text=${text//"$__shellward_call"/builtin :}
+}
+
+__shellward_has_ps0= __shellward_lists_hooks=
+if ((BASH_VERSINFO[0] > 4 || (BASH_VERSINFO[0] == 4 && BASH_VERSINFO[1] >= 4))); then
+    __shellward_has_ps0=1
+fi
+if ((BASH_VERSINFO[0] > 5 || (BASH_VERSINFO[0] == 5 && BASH_VERSINFO[1] >= 1))); then
+    __shellward_lists_hooks=1
+fi
+
+# Before 4.4 there is no PS0, only the DEBUG trap: bash runs it before every simple command, those of PROMPT_COMMAND
+# too, but not before `( ... )`. So this is a guess, made once between two prompts:
+# - the history has grown: a command was typed. If the first thing the trap sees after `(exit 9)` is already a hook, that
+#   is late for the output, but the line and the exit code are right;
+# - it has not: either Enter on an empty line, and this is a hook, or a line the history ignores.
+# $1 is `$_`, which the last command here gives back; the trap's status must stay what the user's trap made it (extdebug).
+__shellward_debug() {
+    builtin local status="$?" grew here hooks
+    __shellward_trapped=1
+    if [[ $__shellward_armed && $BASH_SUBSHELL == 0 && ! ${COMP_LINE+set}${READLINE_LINE+set} ]]; then
+        grew=$((${HISTCMD-0} - ${__shellward_h-0}))
+        here=${BASH_COMMAND//[[:space:]]/}
+        hooks=${PROMPT_COMMAND//[[:space:]]/}
+        if [[ $grew != 0 || $hooks != *"$here"* ]]; then
+            __shellward_armed=
+            if [[ $grew == 1 ]]; then
+                builtin printf %s "$(__shellward_line)" >&2
+            fi
+            builtin printf '\033]633;C;%s\a' "$__shellward_n" >&2
+        fi
+    fi
+    __shellward_return "$status" "$1"
+}
+
+__shellward_return() {
+    return "$1"
+}
+
+# Sets __shellward_trap to the user's DEBUG trap, as `trap -p` has printed it, with our call behind.
+__shellward_chain_trap() {
+    builtin local nl=$'\n' call='__shellward_debug "$_"'
+    builtin eval "builtin set -- $1"
+    __shellward_trap=${3-}
+    __shellward_trap=${__shellward_trap//"$nl$call"/}
+    __shellward_trap=${__shellward_trap//"$call"/}
+    __shellward_trap=${__shellward_trap:+$__shellward_trap$nl}$call
+}
+
+__shellward_armed= __shellward_trapped=
+if [[ ! $__shellward_has_ps0 ]]; then
+    # Not in a function: bash gives a function no DEBUG trap and takes back what it sets. Our trap has just been run for
+    # this very text if it is still there.
+    __shellward_hook='__shellward_prompt
+if [[ ! $__shellward_trapped ]]; then
+    __shellward_chain_trap "$(builtin trap -p DEBUG)"
+    builtin trap "$__shellward_trap" DEBUG
+fi
+__shellward_trapped= __shellward_armed=1'
+fi
+
+# bash would have read this file by itself. In `||` because a last command that fails must not end a shell with `set -e`.
+__shellward_status=0
+if [[ -f ~/.bashrc && -r ~/.bashrc ]]; then
+    builtin source ~/.bashrc || __shellward_status=$?
+fi
+
+if [[ ${__shellward_n+set} ]]; then
+    __shellward_prompt
+fi

@@ -1,0 +1,115 @@
+# Shellward's shell integration for zsh: the file .zshenv in a directory of ours that ZDOTDIR names for a moment. Lines in
+# front of this text say what ZDOTDIR was.
+#
+# It tells the worker where prompts, command lines and output begin and end, by marks (OSC 633) that carry a secret of
+# this terminal. Prompts and the user's files are not touched: all is done in the precmd and preexec hooks.
+
+# The secret first, before any file of the user runs. It must neither come from the environment nor get into it: +x also
+# holds under allexport, because the variable is never assigned again. `<>` and not `<`: opening a FIFO that nobody writes
+# to would wait for ever. (An anonymous function, because options must not stay changed.)
+() {
+    builtin emulate -L zsh
+    builtin unset __shellward_n
+    [[ -p $1/nonce ]] || return
+    { IFS= builtin read -r -t 2 __shellward_n <>$1/nonce } 2>/dev/null
+    if [[ ${#__shellward_n} == 32 && $__shellward_n != *[^0-9a-f]* ]]; then
+        builtin typeset -g +x __shellward_n
+        builtin print -rn -- $'\e]633;P;Shellward=zsh;'$__shellward_n$'\a'
+    else
+        builtin unset __shellward_n
+    fi
+} "${${(%):-%x}:h}"
+
+# From here on zsh finds the user's files by itself; only .zshenv, whose place this file took, has to be read for it.
+if [[ $__shellward_zdotdir_set == 1 ]]; then
+    builtin export ZDOTDIR="$__shellward_zdotdir"
+else
+    builtin unset ZDOTDIR
+fi
+builtin unset __shellward_zdotdir __shellward_zdotdir_set
+
+if [[ ${+__shellward_n} == 1 ]]; then
+    # Prints its arguments as one mark each. To the terminal itself and not to stdout: that may be a file (`exec >log`),
+    # or held back by a theme that shows its prompt before the user's files have been read.
+    __shellward_mark() {
+        { builtin printf '\e]633;%s;'$__shellward_n'\a' "$@" >/dev/tty } 2>/dev/null
+    }
+
+    # Sets REPLY to $1 as it may stand in a mark: no field separator, no control character. Byte by byte (no_multibyte),
+    # because names need not be text.
+    __shellward_escape() {
+        builtin emulate -L zsh -o no_multibyte -o no_xtrace
+        REPLY=${${1//\\/\\\\}//;/\\x3b}
+        if [[ $REPLY == *[$'\0'-$'\x1f\x7f']* ]]; then
+            local -i code
+            local char hex
+            for code in {0..31} 127; do
+                builtin printf -v hex '\\x%02x' $code
+                builtin printf -v char "\\x${hex#??}"
+                REPLY=${REPLY//$char/$hex}
+            done
+        fi
+    }
+
+    # The first precmd hook: what the user's hooks print belongs to the prompt and not to the command before. zsh itself
+    # gives every hook the true `$?` and restores it afterwards.
+    __shellward_precmd() {
+        builtin local code="$?"
+        builtin emulate -L zsh -o no_xtrace
+        local -a marks
+        marks=("D;$code")
+        __shellward_places
+        if [[ $PWD != "${__shellward_pwd-}" ]]; then
+            builtin typeset -g +x __shellward_pwd=$PWD
+            local REPLY
+            __shellward_escape "$PWD"
+            marks+=("P;Cwd=$REPLY")
+        fi
+        __shellward_mark $marks A
+        return 0
+    }
+
+    # The last preexec hook: what the user's hooks print does not belong to the command's output. $1 is the line as it was
+    # typed; it is empty where there is no history, and then $3 is what zsh makes of it.
+    __shellward_preexec() {
+        builtin emulate -L zsh -o no_xtrace
+        local REPLY
+        __shellward_escape "${1:-$3}"
+        __shellward_mark "E;$REPLY" C
+        __shellward_places
+        return 0
+    }
+
+    # Puts our hooks into their places, each from the other one too: the user's files may set these arrays anew.
+    __shellward_places() {
+        if [[ ${precmd_functions[1]-} != __shellward_precmd ]]; then
+            builtin typeset -ga precmd_functions
+            precmd_functions=(__shellward_precmd ${precmd_functions:#__shellward_precmd})
+        fi
+        if [[ ${preexec_functions[-1]-} != __shellward_preexec ]]; then
+            builtin typeset -ga preexec_functions
+            preexec_functions=(${preexec_functions:#__shellward_preexec} __shellward_preexec)
+        fi
+    }
+
+    # The user's files may set both arrays anew. What is scheduled for "now" runs after the precmd hooks of the first
+    # prompt, and does their work if they were not there.
+    __shellward_first() {
+        builtin local code="$?"
+        if [[ ! -v __shellward_pwd ]]; then
+            __shellward_precmd
+        fi
+        builtin unfunction __shellward_first
+        return $code
+    }
+
+    () {
+        builtin emulate -L zsh
+        __shellward_places
+        builtin sched +0 __shellward_first
+    } 2>/dev/null
+fi
+
+if [[ -f ${ZDOTDIR-$HOME}/.zshenv && -r ${ZDOTDIR-$HOME}/.zshenv ]]; then
+    builtin source "${ZDOTDIR-$HOME}/.zshenv"
+fi
