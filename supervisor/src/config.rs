@@ -52,6 +52,16 @@ pub struct ServeArgs {
     /// path [default: the built-in binding]
     #[arg(long, value_name = "LIB")]
     pub pty_binding: Option<PathBuf>,
+    /// What becomes of the marks a shell prints about its prompts, commands and directory: strip takes
+    /// them out of the output, as the protocol demands; keep leaves them in. They count either way
+    /// [default: strip]
+    #[arg(long, value_enum)]
+    pub marks: Option<MarksMode>,
+    /// Whether bash, zsh and fish are started with a script that marks their commands, so that
+    /// clients are told where each begins and how it ended. Nobody's files are touched
+    /// [default: auto]
+    #[arg(long, value_enum)]
+    pub shell_integration: Option<ShellIntegration>,
     /// A flag of every command, so it is declared with them ([`crate::cli::Cli`]).
     #[arg(skip)]
     pub runtime_dir: Option<PathBuf>,
@@ -95,6 +105,28 @@ pub enum PtyMode {
     Never,
     /// On ptys, or not at all.
     Require,
+}
+
+/// `--marks`
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MarksMode {
+    /// They are taken out of the output.
+    #[default]
+    Strip,
+    /// They stay in the output.
+    Keep,
+}
+
+/// `--shell-integration`
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ShellIntegration {
+    /// Where we have a script for the shell, on a pty.
+    #[default]
+    Auto,
+    /// Never; marks that a shell prints by itself are believed.
+    Off,
 }
 
 /// `--on-exit`
@@ -220,6 +252,8 @@ impl ServeArgs {
             shell: self.shell.or(file.shell),
             pty: self.pty.or(file.pty),
             pty_binding: self.pty_binding.or(file.pty_binding),
+            marks: self.marks.or(file.marks),
+            shell_integration: self.shell_integration.or(file.shell_integration),
             runtime_dir: self.runtime_dir.or(file.runtime_dir),
             state_dir: self.state_dir.or(file.state_dir),
             worker: self.worker.or(file.worker),
@@ -424,7 +458,7 @@ mod tests {
     fn flags_win_over_the_file_and_unknown_keys_are_named() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("c.toml");
-        std::fs::write(&path, "listen = [\"127.0.0.1:1\"]\nkeep-exited = \"5m\"\nwithout-connection-token = true\nclaims = \"open\"\n").unwrap();
+        std::fs::write(&path, "listen = [\"127.0.0.1:1\"]\nkeep-exited = \"5m\"\nwithout-connection-token = true\nclaims = \"open\"\nmarks = \"keep\"\nshell-integration = \"off\"\n").unwrap();
         let args = ServeArgs {
             config: Some(path.clone()),
             keep_exited: Some("1s".into()),
@@ -435,6 +469,8 @@ mod tests {
         assert_eq!(merged.keep_exited.as_deref(), Some("1s"));
         assert_eq!(merged.listen, ["127.0.0.1:1"]);
         assert_eq!(merged.claims, Some(Claims::Open));
+        assert_eq!(merged.marks, Some(MarksMode::Keep));
+        assert_eq!(merged.shell_integration, Some(ShellIntegration::Off));
         assert!(!merged.without_connection_token);
         std::fs::write(&path, "lisen = []\n").unwrap();
         let error = args.clone().with_file().unwrap_err().to_string();

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use shellward_protocol::message::Limit;
+use shellward_protocol::message::{Limit, Marks};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, Semaphore};
 
@@ -30,6 +30,9 @@ pub struct Host {
     /// What shells get back of what we changed for ourselves.
     pub(crate) shell_limits: Vec<Limit>,
     pub(crate) shell_umask: u32,
+    pub(crate) marks: Marks,
+    /// Whether shells are started with our script.
+    pub(crate) integrate: bool,
     reschedule: Notify,
     terminal_left: Notify,
     /// Somebody asked for an orderly end.
@@ -55,6 +58,10 @@ pub struct Parts {
     pub shell_limits: Vec<Limit>,
     /// File mode mask that shells get.
     pub shell_umask: u32,
+    /// What becomes of marks in the output.
+    pub marks: Marks,
+    /// Whether shells are started with our script.
+    pub integrate: bool,
 }
 
 impl Host {
@@ -73,6 +80,8 @@ impl Host {
             start_slots: Semaphore::new(PARALLEL_STARTS),
             shell_limits: parts.shell_limits,
             shell_umask: parts.shell_umask,
+            marks: parts.marks,
+            integrate: parts.integrate,
             reschedule: Notify::new(),
             terminal_left: Notify::new(),
             shutdown: Notify::new(),
@@ -134,10 +143,10 @@ impl Host {
         self.workers.kill(key);
     }
 
-    /// Forgets exited terminals when their time has come. Never returns.
-    pub async fn forget_exited(&self) {
+    /// Does what is due when its time has come. Never returns.
+    pub async fn keep_time(&self) {
         loop {
-            let next = self.with_core(|core, now, effects| core.forget_exited(now, effects));
+            let next = self.with_core(|core, now, effects| core.due(now, effects));
             match next {
                 None => self.reschedule.notified().await,
                 Some(at) => {

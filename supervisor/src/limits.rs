@@ -10,8 +10,25 @@ pub const SCROLLBACK_CHARS: usize = 200_000;
 /// Twice as many, so that trimming moves each byte once and not once per chunk.
 pub const SCROLLBACK_SLACK_CHARS: usize = 2 * SCROLLBACK_CHARS;
 
+/// Parts of a terminal's content, besides the one that restores modes: a thousand commands and what
+/// stands between them. A part costs 150 bytes in every snapshot, and a program can print marks
+/// without any text, so characters alone do not bound them.
+pub const CONTENT_PARTS: usize = 2048;
+
+/// Parts are trimmed when there are this many, back to [`CONTENT_PARTS`]; see
+/// [`SCROLLBACK_SLACK_CHARS`].
+pub const CONTENT_SLACK_PARTS: usize = 2 * CONTENT_PARTS;
+
+/// What restores modes has no more characters than this; they are taken from
+/// [`SCROLLBACK_CHARS`]. A test holds it against every mode there is.
+pub const RESTORE_CHARS: usize = 256;
+
 /// The longest title, in characters (issue 2).
 pub const TITLE_CHARS: usize = 200;
+
+/// A program that keeps changing its title has the root list sent no more often than this: the list
+/// names every terminal, and its readers did not ask to follow this one.
+pub const TITLE_LIST_TIME: Duration = Duration::from_millis(100);
 
 /// The longest URI a client may name a terminal with, in bytes. Long enough for any real one.
 pub const URI_BYTES: usize = 2048;

@@ -9,10 +9,13 @@ use anyhow::{Context as _, bail};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::stat::{Mode, umask};
 use serde_json::json;
-use shellward_protocol::message::Limit;
+use shellward_protocol::message::{Limit, Marks};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::config::{Address, Claims, From, PtyMode, ServeArgs, binding, check_shell, time};
+use crate::config::{
+    Address, Claims, From, MarksMode, PtyMode, ServeArgs, ShellIntegration, binding, check_shell,
+    time,
+};
 use crate::core::Settings;
 use crate::front::door::Policy;
 use crate::front::{Front, Listener};
@@ -106,6 +109,11 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
         worker_sockets: runtime.worker_sockets(),
         shell_limits,
         shell_umask: shell_umask.bits(),
+        marks: match args.marks.unwrap_or_default() {
+            MarksMode::Strip => Marks::Strip,
+            MarksMode::Keep => Marks::Keep,
+        },
+        integrate: args.shell_integration.unwrap_or_default() == ShellIntegration::Auto,
     });
     let sockets: Vec<PathBuf> = listeners
         .iter()
@@ -142,7 +150,7 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     }
     tasks.spawn({
         let host = host.clone();
-        async move { host.forget_exited().await }
+        async move { host.keep_time().await }
     });
     tasks.spawn({
         let host = host.clone();

@@ -1,7 +1,9 @@
 //! Actions: what a client dispatches, and what the host makes true.
 
 use ahp_types::actions::{
-    StateAction, TerminalClaimedAction, TerminalClearedAction, TerminalExitedAction,
+    StateAction, TerminalClaimedAction, TerminalClearedAction,
+    TerminalCommandDetectionAvailableAction, TerminalCommandExecutedAction,
+    TerminalCommandFinishedAction, TerminalCwdChangedAction, TerminalExitedAction,
     TerminalResizedAction, TerminalTitleChangedAction,
 };
 use serde::Deserialize;
@@ -11,6 +13,7 @@ use shellward_protocol::message::Size;
 
 use super::claim::Claim;
 use super::{names, rpc};
+use crate::scrollback::CommandEnd;
 
 /// A dispatched action that can be considered.
 #[derive(Debug, PartialEq)]
@@ -170,6 +173,46 @@ impl HostAction {
         }
     }
 
+    /// `terminal/cwdChanged`; `cwd` is a `file:` URI.
+    #[must_use]
+    pub fn cwd_changed(cwd: String) -> Self {
+        Self::plain(StateAction::TerminalCwdChanged(TerminalCwdChangedAction {
+            cwd,
+        }))
+    }
+
+    /// `terminal/commandDetectionAvailable`
+    #[must_use]
+    pub fn command_detection_available() -> Self {
+        Self::plain(StateAction::TerminalCommandDetectionAvailable(
+            TerminalCommandDetectionAvailableAction {},
+        ))
+    }
+
+    /// `terminal/commandExecuted`; `timestamp` in milliseconds since 1970.
+    #[must_use]
+    pub fn command_executed(command_id: String, command_line: String, timestamp: i64) -> Self {
+        Self::plain(StateAction::TerminalCommandExecuted(
+            TerminalCommandExecutedAction {
+                command_id,
+                command_line,
+                timestamp,
+            },
+        ))
+    }
+
+    /// `terminal/commandFinished`
+    #[must_use]
+    pub fn command_finished(command_id: String, end: CommandEnd) -> Self {
+        Self::plain(StateAction::TerminalCommandFinished(
+            TerminalCommandFinishedAction {
+                command_id,
+                exit_code: end.exit_code,
+                duration_ms: end.duration_ms,
+            },
+        ))
+    }
+
     /// The action as it goes out.
     #[must_use]
     pub fn to_json(&self) -> String {
@@ -273,6 +316,29 @@ mod tests {
         assert_eq!(
             HostAction::exited(3, None).to_json(),
             r#"{"type":"terminal/exited","exitCode":3}"#
+        );
+    }
+
+    #[test]
+    fn what_a_command_does_not_tell_is_left_out() {
+        let finished = |exit_code, duration_ms| {
+            let end = CommandEnd {
+                exit_code,
+                duration_ms,
+            };
+            HostAction::command_finished("1".into(), end).to_json()
+        };
+        assert_eq!(
+            finished(Some(-1), Some(12)),
+            r#"{"type":"terminal/commandFinished","commandId":"1","exitCode":-1,"durationMs":12}"#
+        );
+        assert_eq!(
+            finished(None, None),
+            r#"{"type":"terminal/commandFinished","commandId":"1"}"#
+        );
+        assert_eq!(
+            HostAction::command_executed("1".into(), "a\nb".into(), 5).to_json(),
+            r#"{"type":"terminal/commandExecuted","commandId":"1","commandLine":"a\nb","timestamp":5}"#
         );
     }
 }

@@ -132,6 +132,9 @@ impl Core {
                 self.root_list_changed();
             }
             ClientAction::TitleChanged(title) => {
+                if let Some(terminal) = self.terminals.get_mut(&key) {
+                    terminal.named = true;
+                }
                 self.emit(
                     key,
                     &HostAction::title_changed(title.clone()),

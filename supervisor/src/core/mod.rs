@@ -8,6 +8,7 @@
 
 mod connections;
 mod dispatch;
+mod happened;
 mod ops;
 mod replay;
 mod terminal;
@@ -25,6 +26,7 @@ use crate::ahp::envelope::{Origin, envelope};
 use crate::ahp::rpc::{Incoming, reply, reply_error};
 use crate::ahp::{Claim, HostAction, Profile, RpcError, names, root};
 use crate::outbox::Outbox;
+pub use happened::Happened;
 use replay::{Channel, Replay};
 pub use terminal::{Gone, Shared};
 use terminal::{Phase, Terminal};
@@ -84,7 +86,7 @@ pub enum Effect {
     Start(StartPlan),
     /// A terminal was told to end; kill its worker if [`Core::worker_gone`] does not come in time.
     WatchEnd(TerminalKey),
-    /// Something may be due earlier than before: see [`Core::forget_exited`].
+    /// Something may be due earlier than before: see [`Core::due`].
     Reschedule,
     /// An operator asked for an orderly end.
     Shutdown,
@@ -134,6 +136,10 @@ pub struct Core {
     root_subscribers: HashMap<ConnectionId, String>,
     /// The root list as it was sent last, as JSON.
     root_list: String,
+    /// When a title that a program changed may be sent with the root list again.
+    title_list_due: Option<Instant>,
+    /// Whether one waits for that.
+    title_list_waits: bool,
     replay: Replay,
     /// Who waits for the answer of the probe that was asked for.
     probe_askers: Vec<Call>,
@@ -154,6 +160,8 @@ impl Core {
             by_uri: HashMap::new(),
             root_subscribers: HashMap::new(),
             root_list: "[]".to_owned(),
+            title_list_due: None,
+            title_list_waits: false,
             replay: Replay::new(seq),
             probe_askers: Vec::new(),
             shutting_down: false,
@@ -313,6 +321,7 @@ impl Core {
 
     /// Sends the root list if it differs from what was sent last.
     fn root_list_changed(&mut self) {
+        self.title_list_waits = false;
         let list = root::terminals_json(
             &self
                 .terminals

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::terminal::{Newest, Open};
 use super::{Call, Core, Effect, Phase, Terminal};
 use crate::ahp::RpcError;
 use crate::limits::WAITING_REQUESTS;
@@ -85,6 +86,16 @@ impl Core {
             "account": self.settings.account,
             "createdAt": terminal.created_at,
             "restarts": 0,
+            "detectsCommands": document.detects_commands(),
+            "lastCommand": match &terminal.commands.newest {
+                Newest::None => Value::Null,
+                Newest::Running(Open { id, .. }) => {
+                    json!({ "commandId": id, "isComplete": false, "exitCode": null })
+                }
+                Newest::Finished { id, exit_code } => {
+                    json!({ "commandId": id, "isComplete": true, "exitCode": exit_code })
+                }
+            },
         });
         if let (Some((code, signal)), Some(members)) = (document.exit(), report.as_object_mut()) {
             members.insert("exitCode".into(), json!(code));

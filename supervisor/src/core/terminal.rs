@@ -60,6 +60,54 @@ pub struct Gone {
     pub signal: Option<&'static str>,
 }
 
+/// The command that runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Open {
+    pub id: String,
+    pub since: Instant,
+}
+
+/// The newest command, told apart or not from those before it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Newest {
+    None,
+    Running(Open),
+    Finished { id: String, exit_code: Option<i64> },
+}
+
+/// The commands of one terminal. What they printed is in its document, as far as it is kept.
+#[derive(Debug)]
+pub(super) struct Commands {
+    started: u64,
+    pub newest: Newest,
+}
+
+impl Commands {
+    /// Names a command that starts.
+    pub fn start(&mut self, now: Instant) -> String {
+        self.started += 1;
+        let id = self.started.to_string();
+        self.newest = Newest::Running(Open {
+            id: id.clone(),
+            since: now,
+        });
+        id
+    }
+
+    /// Ends the command that is open, if one is.
+    pub fn finish(&mut self, exit_code: Option<i64>) -> Option<Open> {
+        let Newest::Running(open) = &self.newest else {
+            return None;
+        };
+        let open = open.clone();
+        self.newest = Newest::Finished {
+            id: open.id.clone(),
+            exit_code,
+        };
+        Some(open)
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Terminal {
     pub id: String,
@@ -69,6 +117,9 @@ pub(super) struct Terminal {
     pub waiting: VecDeque<Call>,
     waiting_bytes: usize,
     pub document: TerminalDocument,
+    /// Whether a client chose its title, so that no program does.
+    pub named: bool,
+    pub commands: Commands,
     pub subscribers: Vec<(ConnectionId, Arc<Outbox>)>,
     pub shared: Arc<Shared>,
     /// Until when output is recorded without subscribers.
@@ -91,6 +142,11 @@ impl Terminal {
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             document,
+            named: false,
+            commands: Commands {
+                started: 0,
+                newest: Newest::None,
+            },
             subscribers: Vec::new(),
             shared: Arc::new(Shared::new(&uri)),
             record_until: None,

@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::ws::Utf8Bytes;
-use shellward_protocol::message::{ExitStatus, Started};
+use shellward_protocol::message::{Cut, ExitStatus, Started};
 
-use super::replay::Channel;
 use super::{Call, Core, Effect, Gone, Phase, Shared, StartPlan, Terminal, TerminalKey};
 use crate::ahp::envelope::OutputEnvelope;
 use crate::ahp::params::CreateTerminal;
@@ -62,6 +61,7 @@ impl Core {
         let cwd = params
             .cwd
             .unwrap_or_else(|| self.settings.directory.clone());
+        let named = params.name.is_some();
         let title = params.name.unwrap_or_else(|| {
             shell
                 .file_name()
@@ -79,15 +79,10 @@ impl Core {
         let key = TerminalKey(self.next_key);
         let creator = call.clone();
         self.by_uri.insert(params.channel.clone(), key);
-        self.terminals.insert(
-            key,
-            Terminal::new(
-                id.clone(),
-                params.channel,
-                Phase::Starting { creator },
-                document,
-            ),
-        );
+        let phase = Phase::Starting { creator };
+        let mut terminal = Terminal::new(id.clone(), params.channel, phase, document);
+        terminal.named = named;
+        self.terminals.insert(key, terminal);
         effects.push(Effect::Start(StartPlan {
             key,
             id,
@@ -163,7 +158,7 @@ impl Core {
         &mut self,
         key: TerminalKey,
         text: &str,
-        cuts: &[u32],
+        cuts: &[Cut],
         rendered: Option<OutputEnvelope>,
         now: Instant,
     ) -> Pace {
@@ -182,16 +177,7 @@ impl Core {
         let envelope =
             rendered.unwrap_or_else(|| OutputEnvelope::new(&terminal.shared.channel_json, text));
         let text: Utf8Bytes = envelope.finish(seq).into();
-        for (_, outbox) in &terminal.subscribers {
-            outbox.push(text.clone());
-        }
-        let pace = if terminal.must_pause() {
-            Pace::Pause
-        } else {
-            Pace::Go
-        };
-        self.replay.push(seq, Channel::Terminal(key), text);
-        pace
+        self.broadcast(key, seq, text)
     }
 
     /// Whether a paused terminal may go on.
@@ -238,6 +224,7 @@ impl Core {
             return;
         }
         terminal.exited_at = Some(now);
+        self.close_command(key, now);
         self.emit(key, &HostAction::exited(code, signal), None, None);
         self.root_list_changed();
         effects.push(Effect::Reschedule);
@@ -283,6 +270,8 @@ impl Core {
                     "\r\n[shellward: the worker process of this terminal {}; its shell has ended]\r\n",
                     gone.words
                 );
+                // Before the words: they are not the command's.
+                self.close_command(key, now);
                 self.output(key, &text, &[], None, now);
                 self.announce_exit(key, 128, gone.signal, now, effects);
             }
@@ -357,8 +346,19 @@ impl Core {
         self.terminals.is_empty()
     }
 
+    /// Does what is due; when to look again.
+    pub fn due(&mut self, now: Instant, effects: &mut Vec<Effect>) -> Option<Instant> {
+        let forget = self.forget_exited(now, effects);
+        let titles = self.titles_due(now);
+        forget.into_iter().chain(titles).min()
+    }
+
     /// Forgets exited terminals whose time has come; when to look again.
-    pub fn forget_exited(&mut self, now: Instant, effects: &mut Vec<Effect>) -> Option<Instant> {
+    pub(super) fn forget_exited(
+        &mut self,
+        now: Instant,
+        effects: &mut Vec<Effect>,
+    ) -> Option<Instant> {
         let keep = self.settings.keep_exited;
         let due: Vec<TerminalKey> = self
             .terminals

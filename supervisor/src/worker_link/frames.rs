@@ -6,14 +6,17 @@ use std::sync::Arc;
 
 use interprocess::local_socket::GenericFilePath;
 use interprocess::local_socket::tokio::{Stream, prelude::*};
-use shellward_protocol::message::{Limit, Marks, Mode, Size, Start};
+use shellward_protocol::message::{Command, Mode, Start};
 use shellward_protocol::{
-    AttachToken, FrameDecoder, FromWorker, Hello, OLDEST_WIRE_VERSION, Role, ToWorker,
+    AttachToken, Data, FrameDecoder, FromWorker, Hello, OLDEST_WIRE_VERSION, Role, ToWorker,
     WIRE_VERSION, WireError,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use shellward_protocol::limits::OUTPUT_CHUNK_MAX;
+
+use crate::core::StartPlan;
+use crate::host::Host;
 
 /// The first read, and every read after one that did not fill its buffer: an idle terminal should
 /// not hold more.
@@ -136,12 +139,9 @@ impl Receiver {
 
 /// The frame that starts a shell.
 pub(super) fn start_frame(
+    host: &Host,
+    plan: &StartPlan,
     mode: Mode<'_>,
-    shell: &Path,
-    cwd: &Path,
-    size: Size,
-    limits: Vec<Limit>,
-    umask: u32,
 ) -> Result<Vec<u8>, WireError> {
     use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
     let host_env = std::env::vars_os()
@@ -150,16 +150,16 @@ pub(super) fn start_frame(
     let mut frame = Vec::new();
     ToWorker::Start(Box::new(Start {
         mode,
-        shell: shellward_protocol::Data::borrowed(shell.as_os_str().as_bytes()),
-        command: shellward_protocol::message::Command::Shell,
-        cwd: shellward_protocol::Data::borrowed(cwd.as_os_str().as_bytes()),
+        shell: Data::borrowed(plan.shell.as_os_str().as_bytes()),
+        command: Command::Shell,
+        cwd: Data::borrowed(plan.cwd.as_os_str().as_bytes()),
         host_env,
         caller_env: Vec::new(),
-        size,
-        umask,
-        limits,
-        marks: Marks::Strip,
-        integrate: true,
+        size: plan.size,
+        umask: host.shell_umask,
+        limits: host.shell_limits.clone(),
+        marks: host.marks,
+        integrate: host.integrate,
     }))
     .encode(&mut frame)?;
     Ok(frame)

@@ -5,6 +5,7 @@ mod orphans;
 mod process;
 mod queue;
 mod task;
+mod told;
 
 pub use process::{Control, Workers};
 pub use queue::{InputFull, LinkQueue};

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shellward_protocol::FromWorker;
-use shellward_protocol::limits::OUTPUT_WINDOW;
-use shellward_protocol::message::{Mode, Output, StartFailure, Started};
+use shellward_protocol::message::{Event, Mode, Output, StartFailure, Started};
 use tokio::time::timeout;
 
 use super::frames::{LinkError, Receiver, Sender, attach, start_frame};
 use super::orphans;
 use super::process::Worker;
+use super::told::Stream;
 use crate::ahp::envelope::OutputEnvelope;
 use crate::core::{Gone, Pace, Running, StartPlan, TerminalKey};
 use crate::host::Host;
@@ -20,8 +20,6 @@ use crate::signals;
 
 /// How long a worker may take to leave after its link has ended, before it is killed.
 const LEAVE_TIME: Duration = Duration::from_secs(2);
-/// Output is acknowledged in strides, so that keystrokes cost no frames of their own.
-const ACK_STRIDE: u64 = OUTPUT_WINDOW / 8;
 
 /// Starts a terminal and stays with it to the end.
 pub(crate) async fn run(host: Arc<Host>, plan: StartPlan) {
@@ -98,7 +96,10 @@ pub(crate) async fn run(host: Arc<Host>, plan: StartPlan) {
             let running =
                 host.with_core(|core, now, effects| core.started(key, started, now, effects));
             match running {
-                Some(running) => look_after(&host, key, &worker, receiver, sender, running).await,
+                Some(running) => {
+                    let stream = Stream::new(started.is_pty);
+                    look_after(&host, key, &worker, receiver, sender, running, stream).await
+                }
                 None => Ok(()),
             }
         }
@@ -155,15 +156,8 @@ async fn start(
     )
     .await
     .map_err(|error| format!("the worker cannot be attached: {error}"))?;
-    let frame = start_frame(
-        mode,
-        &plan.shell,
-        &plan.cwd,
-        plan.size,
-        host.shell_limits.clone(),
-        host.shell_umask,
-    )
-    .map_err(|error| format!("the environment cannot be passed on: {error}"))?;
+    let frame = start_frame(host, plan, mode)
+        .map_err(|error| format!("the environment cannot be passed on: {error}"))?;
     if sender.send(&frame).await.is_err() {
         return Err(StartError::Ended);
     }
@@ -198,6 +192,7 @@ async fn look_after(
     mut receiver: Receiver,
     mut sender: Sender,
     running: Running,
+    mut stream: Stream,
 ) -> Result<(), LinkError> {
     let link = Arc::clone(&running.link);
     let writer = tokio::spawn(async move {
@@ -211,7 +206,6 @@ async fn look_after(
             frames.shrink_to(16 << 10);
         }
     });
-    let mut seen = Seen::default();
     let result = loop {
         let filled = tokio::select! {
             filled = receiver.fill() => filled,
@@ -226,7 +220,7 @@ async fn look_after(
         }
         let handled = receiver
             .take()
-            .and_then(|message| handle(host, key, &running, &mut seen, message));
+            .and_then(|message| handle(host, key, &running, &mut stream, message));
         match handled {
             Err(error) => break Err(error),
             Ok(Pace::Go) => {}
@@ -258,50 +252,37 @@ async fn wait_for_readers(
     Ok(())
 }
 
-/// What a worker has told so far.
-#[derive(Debug, Default)]
-struct Seen {
-    offset: u64,
-    acknowledged: u64,
-    exited: bool,
-}
-
 fn handle(
     host: &Host,
     key: TerminalKey,
     running: &Running,
-    seen: &mut Seen,
+    stream: &mut Stream,
     message: Option<FromWorker<'_>>,
 ) -> Result<Pace, LinkError> {
-    match message {
-        None => Ok(Pace::Go),
-        Some(FromWorker::Output(output)) => take_output(host, key, running, seen, &output),
+    let pace = match message {
+        None => Pace::Go,
+        Some(FromWorker::Output(output)) => take_output(host, key, running, stream, &output)?,
+        Some(FromWorker::Event(event)) => take_event(host, key, stream, event)?,
         Some(FromWorker::InputTaken(taken)) => {
             running
                 .link
                 .taken(taken.total)
                 .map_err(LinkError::Contract)?;
-            Ok(Pace::Go)
-        }
-        Some(FromWorker::Event(event)) => {
-            if event.offset != seen.offset {
-                return Err(LinkError::Contract("its events have a hole"));
-            }
-            seen.offset += 1;
-            Ok(Pace::Go)
-        }
-        Some(FromWorker::Exited(_)) if seen.exited => {
-            Err(LinkError::Contract("it announced two exits"))
+            Pace::Go
         }
         Some(FromWorker::Exited(exited)) => {
-            seen.exited = true;
+            stream.exit().map_err(LinkError::Contract)?;
             host.with_core(|core, now, effects| core.exited(key, exited.status, now, effects));
-            Ok(Pace::Go)
+            Pace::Go
         }
         Some(FromWorker::Started(_) | FromWorker::StartFailed(_)) => {
-            Err(LinkError::Contract("it announced two starts"))
+            return Err(LinkError::Contract("it announced two starts"));
         }
+    };
+    if let Some(offset) = stream.acknowledge() {
+        running.link.ack(offset);
     }
+    Ok(pace)
 }
 
 /// The output path: checked and serialised outside the core's lock, numbered and shared inside.
@@ -309,29 +290,25 @@ fn take_output(
     host: &Host,
     key: TerminalKey,
     running: &Running,
-    seen: &mut Seen,
+    stream: &mut Stream,
     output: &Output<'_>,
 ) -> Result<Pace, LinkError> {
-    if output.offset != seen.offset {
-        return Err(LinkError::Contract("its output has a hole"));
-    }
-    let text = std::str::from_utf8(output.data.as_slice())
-        .map_err(|_| LinkError::Contract("its output is not UTF-8"))?;
-    if text.is_empty() {
-        return Err(LinkError::Contract("it sent empty output"));
-    }
-    seen.offset += text.len() as u64;
+    let text = stream.output(output).map_err(LinkError::Contract)?;
     let rendered = running
         .shared
         .is_recorded()
         .then(|| OutputEnvelope::new(&running.shared.channel_json, text));
-    let cuts: Vec<u32> = output.cuts.iter().map(|cut| cut.at).collect();
-    let pace = host.with_core(|core, now, _| core.output(key, text, &cuts, rendered, now));
-    if seen.offset - seen.acknowledged >= ACK_STRIDE {
-        seen.acknowledged = seen.offset;
-        running.link.ack(seen.offset);
-    }
-    Ok(pace)
+    Ok(host.with_core(|core, now, _| core.output(key, text, &output.cuts, rendered, now)))
+}
+
+fn take_event(
+    host: &Host,
+    key: TerminalKey,
+    stream: &mut Stream,
+    event: Event<'_>,
+) -> Result<Pace, LinkError> {
+    let what = stream.event(event).map_err(LinkError::Contract)?;
+    Ok(host.with_core(|core, now, effects| core.happened(key, what, now, effects)))
 }
 
 /// Waits for the worker's end, killing it if it takes longer than `patience`, and for the end of

@@ -172,6 +172,7 @@ fn kinds(messages: &[Value]) -> Vec<String> {
         .collect()
 }
 
+mod commands;
 mod connections;
 mod dispatch;
 mod terminals;

@@ -1,0 +1,163 @@
+//! What a terminal's output told besides text: commands, the directory, the title.
+//!
+//! At most one command is open at any time, and who waits for its end gets it: from the shell, with
+//! the terminal's exit, or when the worker dies (field case S-13).
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use axum::extract::ws::Utf8Bytes;
+
+use super::replay::Channel;
+use super::terminal::Open;
+use super::{Core, Effect, Pace, Phase, TerminalKey};
+use crate::ahp::envelope::envelope;
+use crate::ahp::{HostAction, names};
+use crate::limits::TITLE_LIST_TIME;
+use crate::scrollback::CommandEnd;
+
+/// Something that happened in a terminal, between two pieces of its output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Happened {
+    /// Commands are told apart from here on.
+    CanDetectCommands,
+    /// A command runs.
+    CommandStarted {
+        /// What was typed.
+        line: String,
+        /// When, in milliseconds since 1970.
+        timestamp: i64,
+    },
+    /// It ended.
+    CommandFinished(CommandEnd),
+    /// The shell is in this directory now.
+    Directory(PathBuf),
+    /// It asks for this title.
+    Title(String),
+}
+
+impl Core {
+    /// Something happened in a terminal. What changes nothing is told to nobody.
+    pub fn happened(
+        &mut self,
+        key: TerminalKey,
+        what: Happened,
+        now: Instant,
+        effects: &mut Vec<Effect>,
+    ) -> Pace {
+        let Some(terminal) = self.terminals.get_mut(&key) else {
+            return Pace::Go;
+        };
+        if !matches!(terminal.phase, Phase::Live) {
+            return Pace::Go;
+        }
+        match what {
+            Happened::CanDetectCommands => {
+                self.tell(key, &HostAction::command_detection_available(), now)
+            }
+            Happened::CommandStarted { line, timestamp } => {
+                if terminal.exited_at.is_some() {
+                    // A job that outlived the shell prints marks; nobody would ever end it.
+                    return Pace::Go;
+                }
+                let id = terminal.commands.start(now);
+                self.tell(key, &HostAction::command_executed(id, line, timestamp), now)
+            }
+            Happened::CommandFinished(end) => match terminal.commands.finish(end.exit_code) {
+                Some(Open { id, .. }) => {
+                    self.tell(key, &HostAction::command_finished(id, end), now)
+                }
+                None => Pace::Go,
+            },
+            Happened::Directory(path) => {
+                let cwd = names::directory_to_uri(&path);
+                if cwd == terminal.document.cwd() {
+                    return Pace::Go;
+                }
+                self.tell(key, &HostAction::cwd_changed(cwd), now)
+            }
+            Happened::Title(title) => {
+                let title = names::clean_title(&title)
+                    .filter(|title| !terminal.named && title != terminal.document.title());
+                let Some(title) = title else {
+                    return Pace::Go;
+                };
+                let pace = self.tell(key, &HostAction::title_changed(title), now);
+                self.title_in_root_list(now, effects);
+                pace
+            }
+        }
+    }
+
+    /// Ends the command that is open, because its terminal has ended and the shell did not say.
+    pub(super) fn close_command(&mut self, key: TerminalKey, now: Instant) {
+        let Some(terminal) = self.terminals.get_mut(&key) else {
+            return;
+        };
+        if let Some(Open { id, since }) = terminal.commands.finish(None) {
+            let end = CommandEnd {
+                exit_code: None,
+                duration_ms: i64::try_from(now.saturating_duration_since(since).as_millis()).ok(),
+            };
+            self.tell(key, &HostAction::command_finished(id, end), now);
+        }
+    }
+
+    /// Like [`Core::emit`], for what a program can bring about as often as it likes: it has the
+    /// bounds of output, and is recorded for nobody where nobody could ask for it.
+    fn tell(&mut self, key: TerminalKey, action: &HostAction, now: Instant) -> Pace {
+        let seq = self.next_seq();
+        let Some(terminal) = self.terminals.get_mut(&key) else {
+            return Pace::Go;
+        };
+        terminal.document.apply(action, None);
+        if !terminal.records(now) {
+            terminal.unrecorded_seq = seq;
+            return Pace::Go;
+        }
+        let text: Utf8Bytes = envelope(&terminal.uri, &action.to_json(), None, seq).into();
+        self.broadcast(key, seq, text)
+    }
+
+    /// Hands an envelope of a terminal to its subscribers and to those who come back.
+    pub(super) fn broadcast(&mut self, key: TerminalKey, seq: u64, text: Utf8Bytes) -> Pace {
+        let Some(terminal) = self.terminals.get_mut(&key) else {
+            return Pace::Go;
+        };
+        for (_, outbox) in &terminal.subscribers {
+            outbox.push(text.clone());
+        }
+        let pace = if terminal.must_pause() {
+            Pace::Pause
+        } else {
+            Pace::Go
+        };
+        self.replay.push(seq, Channel::Terminal(key), text);
+        pace
+    }
+
+    /// A program changed a title: the root list follows, now or in a moment.
+    fn title_in_root_list(&mut self, now: Instant, effects: &mut Vec<Effect>) {
+        match self.title_list_due {
+            Some(due) if now < due => {
+                self.title_list_waits = true;
+                effects.push(Effect::Reschedule);
+            }
+            _ => {
+                self.root_list_changed();
+                self.title_list_due = Some(now + TITLE_LIST_TIME);
+            }
+        }
+    }
+
+    /// Sends the root list if a title waits for it and its time has come; when to look again.
+    pub(super) fn titles_due(&mut self, now: Instant) -> Option<Instant> {
+        let due = self.title_list_due.filter(|_| self.title_list_waits)?;
+        if now < due {
+            return Some(due);
+        }
+        self.root_list_changed();
+        self.title_list_due = Some(now + TITLE_LIST_TIME);
+        None
+    }
+}

@@ -1,0 +1,272 @@
+//! What a worker has told so far, and whether it may tell what it tells now.
+//!
+//! Its words are data (ARCHITECTURE.md): the order of the stream, UTF-8 and sense are checked here,
+//! and what does not hold ends that terminal alone.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::PathBuf;
+
+use shellward_protocol::limits::OUTPUT_WINDOW;
+use shellward_protocol::message::{Event, Happened as Told, Output};
+
+use crate::core::Happened;
+use crate::scrollback::CommandEnd;
+
+/// Output and events are acknowledged in strides, so that keystrokes cost no frames of their own.
+const ACK_STRIDE: u64 = OUTPUT_WINDOW / 8;
+
+/// Numbers above this are no exact numbers in JavaScript.
+const LARGEST_NUMBER: u64 = (1 << 53) - 1;
+
+/// A worker's stream so far.
+#[derive(Debug)]
+pub(super) struct Stream {
+    is_pty: bool,
+    offset: u64,
+    acknowledged: u64,
+    exited: bool,
+    detects: bool,
+    command_open: bool,
+}
+
+type Checked<T> = Result<T, &'static str>;
+
+impl Stream {
+    pub fn new(is_pty: bool) -> Self {
+        Self {
+            is_pty,
+            offset: 0,
+            acknowledged: 0,
+            exited: false,
+            detects: false,
+            command_open: false,
+        }
+    }
+
+    /// The text of a piece of output.
+    pub fn output<'a>(&mut self, output: &'a Output<'_>) -> Checked<&'a str> {
+        if output.offset != self.offset {
+            return Err("its output has a hole");
+        }
+        let text =
+            std::str::from_utf8(output.data.as_slice()).map_err(|_| "its output is not UTF-8")?;
+        if text.is_empty() {
+            return Err("it sent empty output");
+        }
+        self.offset += text.len() as u64;
+        Ok(text)
+    }
+
+    /// An event as the core takes it.
+    pub fn event(&mut self, event: Event<'_>) -> Checked<Happened> {
+        if event.offset != self.offset {
+            return Err("its events have a hole");
+        }
+        self.offset += 1;
+        match event.what {
+            Told::CanDetectCommands => {
+                self.on_a_pty()?;
+                if std::mem::replace(&mut self.detects, true) {
+                    return Err("it found out twice that it can detect commands");
+                }
+                Ok(Happened::CanDetectCommands)
+            }
+            Told::CommandStarted { line, at_ms } => {
+                self.on_a_pty()?;
+                if std::mem::replace(&mut self.command_open, true) {
+                    return Err("a command started before the former had finished");
+                }
+                Ok(Happened::CommandStarted {
+                    line: text(line.as_slice(), "a command line is not UTF-8")?,
+                    timestamp: number(at_ms)?,
+                })
+            }
+            Told::CommandFinished {
+                exit_code,
+                duration_ms,
+            } => {
+                self.on_a_pty()?;
+                if !std::mem::replace(&mut self.command_open, false) {
+                    return Err("a command finished that had not started");
+                }
+                Ok(Happened::CommandFinished(CommandEnd {
+                    exit_code: exit_code.map(i64::from),
+                    duration_ms: Some(number(duration_ms)?),
+                }))
+            }
+            Told::Directory(path) => {
+                let bytes = path.as_slice();
+                let bad = |byte: &u8| byte.is_ascii_control();
+                if !bytes.starts_with(b"/") || bytes.iter().any(bad) {
+                    return Err("a directory is not absolute or has control characters");
+                }
+                let path = OsString::from_vec(bytes.to_vec());
+                Ok(Happened::Directory(PathBuf::from(path)))
+            }
+            Told::Title(title) => Ok(Happened::Title(text(
+                title.as_slice(),
+                "a title is not UTF-8",
+            )?)),
+        }
+    }
+
+    /// The exit, which comes once.
+    pub fn exit(&mut self) -> Checked<()> {
+        if std::mem::replace(&mut self.exited, true) {
+            return Err("it announced two exits");
+        }
+        Ok(())
+    }
+
+    /// What to acknowledge now, if a stride is full.
+    pub fn acknowledge(&mut self) -> Option<u64> {
+        (self.offset - self.acknowledged >= ACK_STRIDE).then(|| {
+            self.acknowledged = self.offset;
+            self.offset
+        })
+    }
+
+    fn on_a_pty(&self) -> Checked<()> {
+        if self.is_pty {
+            Ok(())
+        } else {
+            Err("it tells commands apart on pipes")
+        }
+    }
+}
+
+fn text(bytes: &[u8], otherwise: &'static str) -> Checked<String> {
+    std::str::from_utf8(bytes)
+        .map(str::to_owned)
+        .map_err(|_| otherwise)
+}
+
+fn number(told: u64) -> Checked<i64> {
+    i64::try_from(told.min(LARGEST_NUMBER + 1))
+        .ok()
+        .filter(|number| number.unsigned_abs() <= LARGEST_NUMBER)
+        .ok_or("it told a time that makes no sense")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shellward_protocol::Data;
+
+    fn tell(stream: &mut Stream, what: Told<'_>) -> Checked<Happened> {
+        stream.event(Event {
+            offset: stream.offset,
+            what,
+        })
+    }
+
+    fn started(line: &[u8]) -> Told<'_> {
+        Told::CommandStarted {
+            line: Data::borrowed(line),
+            at_ms: 7,
+        }
+    }
+
+    const FINISHED: Told<'_> = Told::CommandFinished {
+        exit_code: Some(3),
+        duration_ms: 5,
+    };
+
+    #[test]
+    fn commands_come_one_after_the_other() {
+        let mut stream = Stream::new(true);
+        assert!(tell(&mut stream, FINISHED).is_err());
+        let mut stream = Stream::new(true);
+        assert!(tell(&mut stream, Told::CanDetectCommands).is_ok());
+        for _ in 0..2 {
+            assert_eq!(
+                tell(&mut stream, started(b"a\nb")),
+                Ok(Happened::CommandStarted {
+                    line: "a\nb".into(),
+                    timestamp: 7
+                })
+            );
+            assert_eq!(
+                tell(&mut stream, FINISHED),
+                Ok(Happened::CommandFinished(CommandEnd {
+                    exit_code: Some(3),
+                    duration_ms: Some(5)
+                }))
+            );
+        }
+        assert_eq!(stream.offset, 5);
+        assert!(tell(&mut stream, Told::CanDetectCommands).is_err());
+        let mut stream = Stream::new(true);
+        assert!(tell(&mut stream, started(b"")).is_ok());
+        assert!(tell(&mut stream, started(b"")).is_err());
+    }
+
+    #[test]
+    fn on_pipes_nothing_tells_commands_apart() {
+        for what in [Told::CanDetectCommands, started(b"x"), FINISHED] {
+            assert!(tell(&mut Stream::new(false), what).is_err());
+        }
+        assert!(tell(&mut Stream::new(false), Told::Title(Data::borrowed(b"x"))).is_ok());
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let long = |at_ms| Told::CommandStarted {
+            line: Data::borrowed(b""),
+            at_ms,
+        };
+        for bad in [
+            started(b"\xff"),
+            Told::Title(Data::borrowed(b"\xff")),
+            Told::Directory(Data::borrowed(b"")),
+            Told::Directory(Data::borrowed(b"a/b")),
+            Told::Directory(Data::borrowed(b"/a\nb")),
+            Told::Directory(Data::borrowed(b"/a\x7f")),
+            Told::Directory(Data::borrowed(b"/a\0")),
+            long(1 << 53),
+            long(u64::MAX),
+        ] {
+            assert!(
+                tell(&mut Stream::new(true), bad.clone()).is_err(),
+                "{bad:?}"
+            );
+        }
+        assert!(tell(&mut Stream::new(true), long(LARGEST_NUMBER)).is_ok());
+        let mut stream = Stream::new(true);
+        assert!(
+            tell(&mut stream, Told::Directory(Data::borrowed(b"/a\xff"))).is_ok(),
+            "a name need not be UTF-8"
+        );
+    }
+
+    #[test]
+    fn the_stream_has_no_holes_and_events_are_acknowledged_like_bytes() {
+        let mut stream = Stream::new(true);
+        let output = |offset, data| Output {
+            offset,
+            cuts: vec![],
+            data: Data::borrowed(data),
+        };
+        assert_eq!(stream.output(&output(0, "漢".as_bytes())), Ok("漢"));
+        assert!(stream.output(&output(2, b"x")).is_err());
+        assert!(stream.output(&output(3, b"")).is_err());
+        assert!(stream.output(&output(3, b"\xff")).is_err());
+        let title = || Told::Title(Data::borrowed(b"t"));
+        assert!(
+            stream
+                .event(Event {
+                    offset: 9,
+                    what: title()
+                })
+                .is_err()
+        );
+        let mut acknowledged = Vec::new();
+        for _ in 0..2 * ACK_STRIDE {
+            assert!(tell(&mut stream, title()).is_ok());
+            acknowledged.extend(stream.acknowledge());
+        }
+        assert_eq!(acknowledged, [ACK_STRIDE, 2 * ACK_STRIDE]);
+        assert!(stream.exit().is_ok() && stream.exit().is_err());
+    }
+}
