@@ -56,7 +56,7 @@ __shellward_escape() {
     fi
 }
 
-# Prints E for the newest line of the history. Runs in a subshell only.
+# Prints E for the newest line of the history; with an argument its number and `;` first. Runs in a subshell only.
 __shellward_line() {
     builtin set +xveu
     HISTTIMEFORMAT=
@@ -65,6 +65,11 @@ __shellward_line() {
     line=$(builtin history 1; builtin printf x)
     line=${line%$'\n'x}
     # "  123  line", or "  123* line" for one that was edited later
+    if [[ ${1-} ]]; then
+        builtin local number
+        number=${line%"${line#*[0-9][* ] }"}
+        builtin printf '%s;' "${number//[* ]/}"
+    fi
     __shellward_escape "${line#*[0-9][* ] }"
     builtin printf '\033]633;E;%s;%s\a' "$__shellward_text" "$__shellward_n"
 } 2>/dev/null
@@ -104,6 +109,12 @@ __shellward_prompt() {
     else
         __shellward_unwrap_all
     fi
+    # What is left then, and with a PS1 that is readonly: end the command that ran, by a code nobody knows here, and say
+    # where we are.
+    if [[ ${PS1-} != "$__shellward_ps1_front"* ]]; then
+        builtin printf '\033]633;D;;%s\a\033]633;P;Cwd=%s;%s\a\033]633;A;%s\a' \
+            "$__shellward_n" "${__shellward_cwd-}" "$__shellward_n" "$__shellward_n" || builtin :
+    fi
     if [[ $export ]]; then
         builtin set -a
     fi
@@ -117,8 +128,7 @@ __shellward_wrap_all() {
     fi
 }
 
-# Without promptvars bash would show our texts as they are. What is left is to end the command that ran, by a code nobody
-# knows here, and to say where we are.
+# Without promptvars bash would show our texts as they are.
 __shellward_unwrap_all() {
     builtin local name text
     for name in PS0 PS1 PS2; do
@@ -131,8 +141,6 @@ __shellward_unwrap_all() {
             builtin printf -v "$name" %s "${text//"$__shellward_ps2_back"/}" || builtin :
         fi
     done
-    builtin printf '\033]633;D;;%s\a\033]633;P;Cwd=%s;%s\a\033]633;A;%s\a' \
-        "$__shellward_n" "${__shellward_cwd-}" "$__shellward_n" "$__shellward_n" || builtin :
 }
 
 # Makes our call the last one in PROMPT_COMMAND, in whichever form the user keeps it.
@@ -190,18 +198,25 @@ fi
 # - the history has grown: a command was typed. If the first thing the trap sees after `(exit 9)` is already a hook, that
 #   is late for the output, but the line and the exit code are right;
 # - it has not: either Enter on an empty line, and this is a hook, or a line the history ignores.
+# HISTCMD is always 1 in here. With `set +o history` it is 1 at the prompt too, and then must not be taken for the number
+# of a line that was already told.
 # $1 is `$_`, which the last command here gives back; the trap's status must stay what the user's trap made it (extdebug).
 __shellward_debug() {
-    builtin local status="$?" grew here hooks
+    builtin local status="$?" newest number here hooks
     __shellward_trapped=1
     if [[ $__shellward_armed && $BASH_SUBSHELL == 0 && ! ${COMP_LINE+set}${READLINE_LINE+set} ]]; then
-        grew=$((${HISTCMD-0} - ${__shellward_h-0}))
+        newest=$(__shellward_line numbered)
+        number=${newest%%;*}
+        if [[ ! $number || $number == "$__shellward_told" ]]; then
+            number=0
+        fi
         here=${BASH_COMMAND//[[:space:]]/}
         hooks=${PROMPT_COMMAND//[[:space:]]/}
-        if [[ $grew != 0 || $hooks != *"$here"* ]]; then
+        if [[ $number -ge $__shellward_h || $hooks != *"$here"* ]]; then
             __shellward_armed=
-            if [[ $grew == 1 ]]; then
-                builtin printf %s "$(__shellward_line)" >&2
+            if [[ $number == "$__shellward_h" ]]; then
+                __shellward_told=$number
+                builtin printf %s "${newest#*;}" >&2
             fi
             builtin printf '\033]633;C;%s\a' "$__shellward_n" >&2
         fi
@@ -223,7 +238,7 @@ __shellward_chain_trap() {
     __shellward_trap=${__shellward_trap:+$__shellward_trap$nl}$call
 }
 
-__shellward_armed= __shellward_trapped=
+__shellward_armed= __shellward_trapped= __shellward_told=
 if [[ ! $__shellward_has_ps0 ]]; then
     # Not in a function: bash gives a function no DEBUG trap and takes back what it sets. Our trap has just been run for
     # this very text if it is still there.
@@ -235,12 +250,13 @@ fi
 __shellward_trapped= __shellward_armed=1'
 fi
 
-# bash would have read this file by itself. In `||` because a last command that fails must not end a shell with `set -e`.
-__shellward_status=0
-if [[ -f ~/.bashrc && -r ~/.bashrc ]]; then
-    builtin source ~/.bashrc || __shellward_status=$?
+if [[ ! ${__shellward_n+set} ]]; then
+    builtin unset -v __shellward_hook
 fi
 
-if [[ ${__shellward_n+set} ]]; then
-    __shellward_prompt
+# bash would have read this file by itself. In `||` because a last command that fails must not end a shell with `set -e`.
+# What comes after it is read with the user's aliases, so it is one plain line.
+if [[ -f ~/.bashrc && -r ~/.bashrc ]]; then
+    builtin source ~/.bashrc || builtin :
 fi
+\builtin eval "${__shellward_hook-}"
