@@ -1,6 +1,7 @@
 //! One terminal's worker, from fork to its last word: its process, its socket, what goes over it.
 
 mod frames;
+mod leftovers;
 mod orphans;
 mod process;
 mod queue;

@@ -9,9 +9,9 @@ use shellward_protocol::message::{Event, Mode, Output, StartFailure, Started};
 use tokio::time::timeout;
 
 use super::frames::{LinkError, Receiver, Sender, attach, start_frame};
-use super::orphans;
 use super::process::Worker;
 use super::told::Stream;
+use super::{leftovers, orphans};
 use crate::ahp::envelope::OutputEnvelope;
 use crate::core::{Gone, Pace, Running, StartPlan, TerminalKey};
 use crate::host::Host;
@@ -332,19 +332,9 @@ async fn leave(
     let status = status.ok();
     if !status.is_some_and(|status| status.success()) {
         orphans::sweep(&host.workers).await;
-        remove_socket(&worker.socket);
+        leftovers::remove(&worker.socket);
     }
     status
-}
-
-/// A worker removes its own socket; one that was killed could not.
-fn remove_socket(path: &std::path::Path) {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            tracing::warn!(%error, "the socket of a dead worker cannot be removed");
-        }
-        _ => {}
-    }
 }
 
 /// The end of a worker in words; `None` if it left as it should.
