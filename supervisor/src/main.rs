@@ -3,35 +3,38 @@
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use shellward::cli::{Cli, Command, NoPty, NotAvailable};
+use shellward::cli::{Cli, Command, NoCommandDetection, NoPty, NotAvailable};
 use shellward::log::Log;
 use shellward::serve::PtyRequired;
 use shellward::{cli, serve};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let result =
-        match cli.command {
-            Command::Serve(mut args) => {
-                args.runtime_dir = cli.runtime_dir;
-                log_to_stderr().and_then(|log| {
-                    let result =
-                        runtime(true).and_then(|runtime| runtime.block_on(serve::serve(*args)));
-                    log.flush();
-                    result
-                })
-            }
-            Command::Probe(args) => runtime(false)
-                .and_then(|runtime| runtime.block_on(cli::probe(args, cli.runtime_dir))),
-            Command::Ops(command) => runtime(false)
-                .and_then(|runtime| runtime.block_on(cli::run(command, cli.runtime_dir))),
-        };
+    let result = match cli.command {
+        Command::Serve(mut args) => {
+            args.runtime_dir = cli.runtime_dir;
+            log_to_stderr().and_then(|log| {
+                let result =
+                    runtime(true).and_then(|runtime| runtime.block_on(serve::serve(*args)));
+                log.flush();
+                result.map(|()| 0)
+            })
+        }
+        Command::Probe(args) => runtime(false)
+            .and_then(|runtime| runtime.block_on(cli::probe(args, cli.runtime_dir)))
+            .map(|()| 0),
+        Command::Ops(command) => {
+            runtime(false).and_then(|runtime| runtime.block_on(cli::run(command, cli.runtime_dir)))
+        }
+    };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => ExitCode::from(code),
         Err(error) => {
             cli::complain(&error);
-            let not_available =
-                error.is::<NotAvailable>() || error.is::<PtyRequired>() || error.is::<NoPty>();
+            let not_available = error.is::<NotAvailable>()
+                || error.is::<PtyRequired>()
+                || error.is::<NoPty>()
+                || error.is::<NoCommandDetection>();
             ExitCode::from(if not_available { 3 } else { 1 })
         }
     }

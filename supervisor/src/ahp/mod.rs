@@ -10,6 +10,7 @@ pub mod params;
 pub mod root;
 pub mod rpc;
 pub mod version;
+pub mod view;
 
 pub use action::HostAction;
 pub use claim::Claim;

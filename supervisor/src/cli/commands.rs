@@ -10,28 +10,30 @@ use shellward_protocol::limits::INPUT_PENDING_MAX;
 use tokio::time::Instant;
 
 use super::client::{Client, directory_uri};
-use super::plain::{one_line, plain};
+use super::plain::one_line;
+use super::read::read;
 use super::target::{Listed, find};
+use super::wait::wait;
 use super::{New, Ops, escapes};
 
-/// `read` takes a terminal for quiet after this long without output.
-const QUIET: Duration = Duration::from_millis(250);
-/// `read` waits no longer than this for quiet, and `new` for the shell's first output.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// `read` and `wait --command` take a terminal for quiet after this long without output.
+pub(super) const QUIET: Duration = Duration::from_millis(250);
+/// They wait no longer than this for quiet, and `new` for the shell's first output.
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Runs a command against the supervisor of a runtime directory.
+/// Runs a command against the supervisor of a runtime directory; what to exit with.
 ///
 /// # Errors
 /// [`super::NotAvailable`] without a supervisor; what the host refused, in its words.
-pub async fn run(command: Ops, runtime_dir: Option<PathBuf>) -> anyhow::Result<()> {
+pub async fn run(command: Ops, runtime_dir: Option<PathBuf>) -> anyhow::Result<u8> {
     let mut client = Client::connect(runtime_dir).await?;
     let result = carry_out(&mut client, command).await;
     client.close().await;
     result
 }
 
-async fn carry_out(client: &mut Client, command: Ops) -> anyhow::Result<()> {
-    match command {
+async fn carry_out(client: &mut Client, command: Ops) -> anyhow::Result<u8> {
+    let done: anyhow::Result<()> = match command {
         Ops::Ps { json } => ps(client, json).await,
         Ops::New(new) => open(client, new).await,
         Ops::Send {
@@ -51,21 +53,7 @@ async fn carry_out(client: &mut Client, command: Ops) -> anyhow::Result<()> {
             )
             .await
         }
-        Ops::Read {
-            terminal,
-            raw,
-            json,
-            no_wait,
-        } => {
-            let form = if json {
-                Form::Json
-            } else if raw {
-                Form::Raw
-            } else {
-                Form::Plain
-            };
-            read(client, &terminal, form, no_wait).await
-        }
+        Ops::Read(args) => read(client, &args).await,
         Ops::Kill { terminals } => {
             let mut failed = 0;
             for name in &terminals {
@@ -90,11 +78,13 @@ async fn carry_out(client: &mut Client, command: Ops) -> anyhow::Result<()> {
         Ops::Clear { terminal } => {
             act(client, &terminal, json!({"type": "terminal/cleared"})).await
         }
+        Ops::Wait(args) => return wait(client, &args).await,
         Ops::Shutdown => {
             client.request("x-shellward/shutdown", json!({})).await?;
             client.closed().await
         }
-    }
+    };
+    done.map(|()| 0)
 }
 
 pub(super) fn print(text: &str) -> anyhow::Result<()> {
@@ -128,7 +118,19 @@ async fn report(client: &mut Client) -> anyhow::Result<Value> {
     client.request("x-shellward/terminals", json!({})).await
 }
 
-async fn locate(client: &mut Client, name: &str) -> anyhow::Result<Listed> {
+/// A terminal's entry in the host's report.
+pub(super) async fn entry(client: &mut Client, uri: &str) -> anyhow::Result<Value> {
+    let report = report(client).await?;
+    report["terminals"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|entry| entry["uri"] == uri)
+        .cloned()
+        .ok_or_else(|| anyhow!("the terminal is there no more"))
+}
+
+pub(super) async fn locate(client: &mut Client, name: &str) -> anyhow::Result<Listed> {
     let mut report = report(client).await?;
     let listed: Vec<Listed> = serde_json::from_value(report["terminals"].take())?;
     find(name, &listed)
@@ -297,69 +299,5 @@ fn text(value: &Value) -> String {
         Value::Null => "-".to_owned(),
         Value::String(text) => one_line(text),
         other => one_line(&other.to_string()),
-    }
-}
-
-#[derive(PartialEq)]
-enum Form {
-    Plain,
-    Raw,
-    Json,
-}
-
-async fn read(client: &mut Client, name: &str, form: Form, no_wait: bool) -> anyhow::Result<()> {
-    let terminal = locate(client, name).await?;
-    let mut result = client
-        .request("subscribe", json!({"channel": terminal.uri}))
-        .await?;
-    let mut state = result["snapshot"]["state"].take();
-    let mut content: String = state["content"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(|part| part["value"].as_str().or(part["output"].as_str()))
-        .collect();
-    let give_up = Instant::now() + PATIENCE;
-    while !no_wait && state["lifecycle"]["status"] == "running" {
-        let Some(message) = client.next(give_up.min(Instant::now() + QUIET)).await? else {
-            break;
-        };
-        let params = &message["params"];
-        if params["channel"] != terminal.uri.as_str() {
-            continue;
-        }
-        let action = &params["action"];
-        match action["type"].as_str() {
-            Some("terminal/data") => content.push_str(action["data"].as_str().unwrap_or_default()),
-            Some("terminal/cleared") => content.clear(),
-            Some("terminal/exited") => {
-                state["lifecycle"] = json!({"status": "exited"});
-                state["exitCode"] = action["exitCode"].clone();
-                state["signal"] = action["signal"].clone();
-            }
-            _ => {}
-        }
-    }
-    match form {
-        Form::Raw => print(&content),
-        Form::Plain => {
-            let mut text = plain(&content);
-            if !text.is_empty() && !text.ends_with('\n') {
-                text.push('\n');
-            }
-            print(&text)
-        }
-        Form::Json => {
-            let report = json!({
-                "uri": terminal.uri,
-                "id": terminal.id,
-                "title": state["title"],
-                "state": state["lifecycle"]["status"],
-                "exitCode": state["exitCode"],
-                "signal": state["signal"],
-                "text": plain(&content),
-            });
-            print(&format!("{report}\n"))
-        }
     }
 }

@@ -5,7 +5,9 @@ mod commands;
 mod escapes;
 mod plain;
 mod probe;
+mod read;
 mod target;
+mod wait;
 
 use std::path::PathBuf;
 
@@ -14,6 +16,8 @@ use clap::{Args, Parser, Subcommand};
 pub use client::NotAvailable;
 pub use commands::run;
 pub use probe::{NoPty, ProbeArgs, probe};
+pub use read::Read;
+pub use wait::Wait;
 
 use crate::config::ServeArgs;
 
@@ -28,12 +32,14 @@ First session:
   shellward serve &                        start the host; it prints where clients connect
   shellward new --name build               open a terminal
   shellward send build 'make test\\r'       type into it; \\r is Enter
+  shellward wait build --command           wait for it; its exit code is this one's
   shellward read build                     see what it shows
   shellward ps                             list the terminals
   shellward kill build                     end it
 
 A TERMINAL is named by its title, its id, its URI, or a prefix of these that fits only one.
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no host is running."
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no host is running, or what was asked for is not to
+be had here; `wait` has those of what it waited for."
 )]
 pub struct Cli {
     /// Where the host's sockets are [default: $SHELLWARD_RUNTIME_DIR, else
@@ -91,19 +97,31 @@ TEXT may hold \\r (Enter), \\n, \\t, \\e (Escape), \\\\, \\xHH (one byte) and \\
     ///
     /// Waits until the terminal has been quiet for a moment (250 ms, at most 2 s), so that the
     /// answer to what was just sent is there.
-    Read {
-        /// The terminal
-        terminal: String,
-        /// With all escape sequences; do not print this to a terminal you care about
-        #[arg(long, conflicts_with = "json")]
-        raw: bool,
-        /// One JSON object, for machines
-        #[arg(long)]
-        json: bool,
-        /// Do not wait
-        #[arg(long)]
-        no_wait: bool,
-    },
+    ///
+    /// --last-command prints the output of the last command alone; its JSON object has uri, id,
+    /// commandId, commandLine, output, exitCode, durationMs, timestamp (milliseconds since 1970) and
+    /// isComplete. An exitCode of null is not known (yet).
+    #[command(after_help = "\
+  shellward read build                          what the terminal shows
+  shellward read build --last-command           what the last command printed
+  shellward read build --last-command --json    and its line, exit code and duration")]
+    Read(Read),
+    /// Wait until a terminal, or the command that runs in it, ends; exit with its exit code
+    ///
+    /// With --command, if no command runs, it waits until the terminal has been quiet for a moment
+    /// (250 ms, at most 2 s), so that what was just sent can start; if none does, the last command's
+    /// exit code is taken.
+    ///
+    /// A terminal that was ended by a signal has exit code 128, and the signal's name is printed on
+    /// stderr; a command that was has 128 and the signal's number, as shells tell it. 1 stands for
+    /// an exit code that is not known, with a message. 3: this terminal does not tell commands
+    /// apart. 124: not within --timeout.
+    #[command(after_help = "\
+  shellward send build 'make test\\r'
+  shellward wait build --command --timeout 10m && echo tests pass
+  shellward read build --last-command           what they printed
+  shellward wait build                          until its shell exits")]
+    Wait(Wait),
     /// End terminals and everything that runs in them
     Kill {
         /// The terminals
@@ -149,10 +167,22 @@ pub struct New {
     pub no_wait: bool,
 }
 
+/// A terminal does not tell commands apart: exit code 3.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "this terminal does not tell commands apart: its shell prints no marks (OSC 133 or 633), or it sits on pipes; bash, zsh and fish on a pty do, unless serve runs with --shell-integration off"
+)]
+pub struct NoCommandDetection;
+
 /// Prints an error and its causes in one line on stderr.
 pub fn complain(error: &anyhow::Error) {
+    say(&format!("{error:#}"));
+}
+
+/// Prints one line on stderr.
+fn say(text: &str) {
     use std::io::Write as _;
-    let text = plain::one_line(&format!("{error:#}"));
+    let text = plain::one_line(text);
     // There is nowhere left to say that stderr is closed.
     drop(writeln!(std::io::stderr(), "shellward: {text}"));
 }

@@ -1,0 +1,290 @@
+//! `shellward wait`: what scripts and agents use instead of polling.
+
+use std::time::Duration;
+
+use anyhow::bail;
+use clap::Args;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::NoCommandDetection;
+use super::client::Client;
+use super::commands::{PATIENCE, QUIET, entry, locate};
+use crate::ahp::names;
+use crate::config::time;
+
+/// What timeout(1) exits with.
+const TIMED_OUT: u8 = 124;
+/// Stands for an exit code that is not known, or that no process can have.
+const UNKNOWN: u8 = 1;
+/// Without `--timeout`: longer than any terminal lives.
+const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 86_400);
+
+/// The flags of `shellward wait`.
+#[derive(Debug, Args)]
+pub struct Wait {
+    /// The terminal
+    pub terminal: String,
+    /// Wait for the command that runs in it, or that was just sent; its exit code is this one's
+    #[arg(long)]
+    pub command: bool,
+    /// Give up after this time, with exit code 124: seconds, or a number with s, m, h or d
+    #[arg(long, value_name = "TIME")]
+    pub timeout: Option<String>,
+    /// With --command: if no command runs, do not wait for one to start
+    #[arg(long, requires = "command")]
+    pub no_wait: bool,
+}
+
+/// The newest command of a terminal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Newest {
+    None,
+    Running(String),
+    Finished(Option<i64>),
+}
+
+/// What a wait has come to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum End {
+    /// The command ended.
+    Command(Option<i64>),
+    /// The terminal ended.
+    Terminal(Option<i64>, Option<String>),
+}
+
+/// A terminal as far as waiting goes.
+#[derive(Debug)]
+struct Awaited {
+    uri: String,
+    newest: Newest,
+    end: Option<End>,
+}
+
+impl Awaited {
+    /// From the terminal's entry in the host's report.
+    fn new(uri: &str, entry: &Value) -> Self {
+        let last = &entry["lastCommand"];
+        let newest = match (last["commandId"].as_str(), last["isComplete"].as_bool()) {
+            (Some(id), Some(false)) => Newest::Running(id.to_owned()),
+            (Some(_), _) => Newest::Finished(last["exitCode"].as_i64()),
+            (None, _) => Newest::None,
+        };
+        let mut this = Self {
+            uri: uri.to_owned(),
+            newest,
+            end: None,
+        };
+        if entry["state"] == "exited" {
+            this.exited(entry);
+        }
+        this
+    }
+
+    fn exited(&mut self, told: &Value) {
+        self.end = Some(End::Terminal(
+            told["exitCode"].as_i64(),
+            told["signal"].as_str().map(str::to_owned),
+        ));
+    }
+
+    /// Takes in a message of the host; the end of the command that ran, if it came with it.
+    ///
+    /// # Errors
+    /// The terminal is there no more.
+    fn take(&mut self, message: &Value) -> anyhow::Result<Option<End>> {
+        let params = &message["params"];
+        let action = &params["action"];
+        if params["channel"].as_str().is_some_and(names::is_root) {
+            let listed = action["terminals"].as_array();
+            if listed.is_some_and(|list| list.iter().all(|entry| entry["resource"] != *self.uri)) {
+                bail!("somebody disposed the terminal");
+            }
+        }
+        if params["channel"] != *self.uri {
+            return Ok(None);
+        }
+        match action["type"].as_str() {
+            Some("terminal/exited") => self.exited(action),
+            Some("terminal/commandExecuted") => {
+                let id = action["commandId"].as_str().unwrap_or_default();
+                self.newest = Newest::Running(id.to_owned());
+            }
+            Some("terminal/commandFinished") => {
+                let id = action["commandId"].as_str();
+                if matches!(&self.newest, Newest::Running(open) if Some(open.as_str()) == id) {
+                    let code = action["exitCode"].as_i64();
+                    self.newest = Newest::Finished(code);
+                    return Ok(Some(End::Command(code)));
+                }
+            }
+            _ => {}
+        }
+        Ok(None)
+    }
+}
+
+/// Waits; what to exit with.
+pub(super) async fn wait(client: &mut Client, args: &Wait) -> anyhow::Result<u8> {
+    let limit = match &args.timeout {
+        Some(text) => time("timeout", text)?,
+        None => FOR_EVER,
+    };
+    let deadline = Instant::now() + limit.min(FOR_EVER);
+    let terminal = locate(client, &args.terminal).await?;
+    for channel in [names::ROOT, &terminal.uri] {
+        client
+            .request("subscribe", json!({"channel": channel}))
+            .await?;
+    }
+    // After the subscriptions: whatever is not in this answer comes as a message behind it.
+    let entry = entry(client, &terminal.uri).await?;
+    if args.command && entry["detectsCommands"] != true {
+        return Err(NoCommandDetection.into());
+    }
+    let mut awaited = Awaited::new(&terminal.uri, &entry);
+    let end = if args.command {
+        command_end(client, &mut awaited, deadline, args.no_wait).await?
+    } else {
+        terminal_end(client, &mut awaited, deadline).await?
+    };
+    match end {
+        None => {
+            super::say(&format!(
+                "not within {}",
+                args.timeout.as_deref().unwrap_or("")
+            ));
+            Ok(TIMED_OUT)
+        }
+        Some(End::Command(code)) => Ok(exit_code("command", code)),
+        Some(End::Terminal(code, signal)) => {
+            if let Some(signal) = signal {
+                super::say(&format!("the terminal was ended by {signal}"));
+            }
+            Ok(exit_code("terminal", code))
+        }
+    }
+}
+
+async fn terminal_end(
+    client: &mut Client,
+    awaited: &mut Awaited,
+    deadline: Instant,
+) -> anyhow::Result<Option<End>> {
+    while awaited.end.is_none() {
+        match client.next(deadline).await? {
+            Some(message) => drop(awaited.take(&message)?),
+            None => return Ok(None),
+        }
+    }
+    Ok(awaited.end.take())
+}
+
+async fn command_end(
+    client: &mut Client,
+    awaited: &mut Awaited,
+    deadline: Instant,
+    no_wait: bool,
+) -> anyhow::Result<Option<End>> {
+    // What was just sent has perhaps not started yet; so `read` does it, too.
+    let give_up = Instant::now() + if no_wait { Duration::ZERO } else { PATIENCE };
+    loop {
+        let running = matches!(awaited.newest, Newest::Running(_));
+        if !running && awaited.end.is_some() {
+            break;
+        }
+        let until = if running {
+            deadline
+        } else {
+            deadline.min(give_up).min(Instant::now() + QUIET)
+        };
+        match client.next(until).await? {
+            Some(message) => {
+                if let Some(end) = awaited.take(&message)? {
+                    return Ok(Some(end));
+                }
+            }
+            None if running || Instant::now() >= deadline => return Ok(None),
+            None => break,
+        }
+    }
+    match awaited.newest {
+        Newest::Finished(code) => Ok(Some(End::Command(code))),
+        _ => bail!("no command has run in this terminal yet; type one with `shellward send`"),
+    }
+}
+
+/// An exit code as ours.
+fn exit_code(whose: &str, code: Option<i64>) -> u8 {
+    match code.map(u8::try_from) {
+        Some(Ok(code)) => code,
+        Some(Err(_)) => {
+            super::say(&format!(
+                "the {whose}'s exit code is {}, which no process can have; {UNKNOWN} stands for it",
+                code.unwrap_or_default()
+            ));
+            UNKNOWN
+        }
+        None => {
+            super::say(&format!(
+                "the {whose} has ended, but how is not known; {UNKNOWN} stands for it"
+            ));
+            UNKNOWN
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn action(action: Value) -> Value {
+        json!({"method":"action","params":{"channel":"t:/x","action":action}})
+    }
+
+    #[test]
+    fn a_wait_ends_with_the_command_it_waits_for() {
+        let entry = json!({"state":"running","lastCommand":{"commandId":"4","isComplete":false,"exitCode":null}});
+        let mut awaited = Awaited::new("t:/x", &entry);
+        assert_eq!(awaited.newest, Newest::Running("4".into()));
+        let finished = |id: &str| {
+            action(json!({"type":"terminal/commandFinished","commandId":id,"exitCode":7}))
+        };
+        assert_eq!(awaited.take(&finished("3")).unwrap(), None);
+        assert_eq!(
+            awaited.take(&finished("4")).unwrap(),
+            Some(End::Command(Some(7)))
+        );
+        assert_eq!(awaited.newest, Newest::Finished(Some(7)));
+        let started = json!({"type":"terminal/commandExecuted","commandId":"5","commandLine":"x","timestamp":1});
+        assert_eq!(awaited.take(&action(started)).unwrap(), None);
+        let unknown = json!({"type":"terminal/commandFinished","commandId":"5"});
+        assert_eq!(
+            awaited.take(&action(unknown)).unwrap(),
+            Some(End::Command(None))
+        );
+    }
+
+    #[test]
+    fn the_end_of_the_terminal_is_seen_and_its_disposal_is_an_error() {
+        let entry = json!({"state":"exited","exitCode":128,"signal":"SIGHUP","lastCommand":null});
+        let end = Some(End::Terminal(Some(128), Some("SIGHUP".into())));
+        assert_eq!(Awaited::new("t:/x", &entry).end, end);
+        let mut awaited = Awaited::new("t:/x", &json!({"state":"running"}));
+        let list = |uri: &str| json!({"method":"action","params":{"channel":"ahp-root://","action":{"type":"root/terminalsChanged","terminals":[{"resource":uri}]}}});
+        assert!(awaited.take(&list("t:/x")).is_ok());
+        let exited = json!({"type":"terminal/exited","exitCode":128,"signal":"SIGHUP"});
+        assert_eq!(awaited.take(&action(exited)).unwrap(), None);
+        assert_eq!(awaited.end, end);
+        assert!(awaited.take(&list("t:/other")).is_err());
+    }
+
+    #[test]
+    fn exit_codes_are_passed_on_if_a_process_can_have_them() {
+        assert_eq!(exit_code("command", Some(0)), 0);
+        assert_eq!(exit_code("command", Some(255)), 255);
+        assert_eq!(exit_code("command", Some(256)), UNKNOWN);
+        assert_eq!(exit_code("command", Some(-1)), UNKNOWN);
+        assert_eq!(exit_code("command", None), UNKNOWN);
+    }
+}
