@@ -7,6 +7,7 @@ mod wait;
 
 use std::io;
 use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -68,6 +69,8 @@ pub(crate) struct EventLoop {
     signals: SignalFd,
     admission: Admission,
     me: Pid,
+    /// Where the files of shell integration may be put.
+    scripts: PathBuf,
     pending: Vec<Pending>,
     link: Option<Link>,
     outbox: Outbox,
@@ -99,12 +102,14 @@ impl EventLoop {
         signals: SignalFd,
         admission: Admission,
         me: Pid,
+        scripts: PathBuf,
     ) -> Self {
         Self {
             listener,
             signals,
             admission,
             me,
+            scripts,
             pending: Vec::new(),
             link: None,
             outbox: Outbox::default(),
@@ -382,7 +387,7 @@ impl EventLoop {
                 None if self.is_started => {}
                 None => return Err(LinkError::Order("input came before the start")),
             },
-            ToWorker::Resize(size) => match &self.terminal {
+            ToWorker::Resize(size) => match &mut self.terminal {
                 Some(terminal) => terminal.resize(size),
                 None => self.size = Some(size),
             },
@@ -412,11 +417,12 @@ impl EventLoop {
             return Ok(());
         }
         let size = self.size.unwrap_or(message.size);
-        match start(message, size, now) {
-            Ok(terminal) => {
+        match start(message, size, now, &self.scripts) {
+            Ok(mut terminal) => {
                 self.has_children = true;
                 self.tidy_at = Some(now + TIDY_AFTER);
                 self.outbox.announce(&started(&terminal))?;
+                terminal.begin(&mut self.outbox)?;
                 self.terminal = Some(terminal);
             }
             Err(error) => {
@@ -438,6 +444,7 @@ impl EventLoop {
             return Ok(());
         };
         if let Some(status) = terminal.exit_status() {
+            terminal.end_output(Instant::now(), &mut self.outbox)?;
             terminal.set_announced();
             self.outbox
                 .announce(&FromWorker::Exited(Exited { status }))?;

@@ -9,6 +9,9 @@ use shellward_protocol::limits::INPUT_PENDING_MAX;
 /// Room above this is given back once the queue is empty; a paste is rare.
 const KEEP_CAPACITY: usize = 16 << 10;
 
+/// Answers of our own that may wait, in bytes: a program that asks and never reads gets no more.
+pub(crate) const ANSWERS_MAX: usize = 4 << 10;
+
 /// Why input was refused: the supervisor broke the contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum InputError {
@@ -31,6 +34,10 @@ pub(crate) struct InputQueue {
     bytes: VecDeque<u8>,
     last_seq: u64,
     taken: u64,
+    /// Stretches of `bytes` that are answers of our own, each as where it starts behind the one
+    /// before, and its length.
+    own: VecDeque<(usize, usize)>,
+    own_len: usize,
 }
 
 impl InputQueue {
@@ -46,13 +53,45 @@ impl InputQueue {
                 got: seq,
             });
         }
-        let pending = self.bytes.len() as u64 + data.len() as u64;
+        let pending = (self.bytes.len() - self.own_len) as u64 + data.len() as u64;
         if pending > INPUT_PENDING_MAX {
             return Err(InputError::TooMuch(pending));
         }
         self.last_seq = seq;
         self.bytes.extend(data);
         Ok(true)
+    }
+
+    /// Puts answers of the terminal itself behind what waits; nobody is told that they were taken.
+    /// More than [`ANSWERS_MAX`] of them do not wait: who asks and does not read gets none.
+    pub(crate) fn push_answers(&mut self, answers: &[u8]) {
+        if self.own_len + answers.len() > ANSWERS_MAX {
+            return;
+        }
+        let behind: usize = self.own.iter().map(|(gap, len)| gap + len).sum();
+        self.own
+            .push_back((self.bytes.len() - behind, answers.len()));
+        self.own_len += answers.len();
+        self.bytes.extend(answers);
+    }
+
+    /// Takes `n` bytes off the front; how many of them are our own.
+    fn take_own(&mut self, mut n: usize) -> usize {
+        let mut own = 0;
+        while let Some((gap, len)) = self.own.front_mut() {
+            let foreign = n.min(*gap);
+            *gap -= foreign;
+            let ours = (n - foreign).min(*len);
+            *len -= ours;
+            own += ours;
+            n -= foreign + ours;
+            if *len > 0 {
+                break;
+            }
+            self.own.pop_front();
+        }
+        self.own_len -= own;
+        own
     }
 
     /// The bytes to write next; not all that wait, if the ring wraps.
@@ -69,7 +108,8 @@ impl InputQueue {
     pub(crate) fn advance(&mut self, n: usize) {
         let n = n.min(self.bytes.len());
         self.bytes.drain(..n);
-        self.taken += n as u64;
+        let own = self.take_own(n);
+        self.taken += (n - own) as u64;
         if self.bytes.is_empty() && self.bytes.capacity() > KEEP_CAPACITY {
             self.bytes = VecDeque::new();
         }

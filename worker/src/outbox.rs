@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
 
 use shellward_protocol::limits::{OUTPUT_CHUNK_MAX, OUTPUT_WINDOW};
-use shellward_protocol::message::{Cut, InputTaken, Output};
+use shellward_protocol::message::{Cut, Event, Happened, InputTaken, Output};
 use shellward_protocol::{Data, FromWorker, WireError};
 
 /// What the fields around the data of an output frame take, generously.
@@ -25,9 +25,13 @@ const FRAMES_PER_WRITE: usize = 4;
 /// Less room than this is not used: a window that opens byte by byte would make frames of a byte.
 const ROOM_MIN: usize = 4 << 10;
 
+/// No more output is made while this many frames wait or are not acknowledged: events and single
+/// characters take little of the window, but memory.
+const FRAMES_MAX: usize = 4096;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Output up to this offset; kept until acknowledged.
+    /// Output or an event up to this offset; kept until acknowledged.
     Output { end: u64 },
     /// A count that later counts replace.
     InputTaken,
@@ -72,7 +76,9 @@ impl Outbox {
     /// Whether more output may be made now. With a supervisor: while it takes what there is.
     /// Without: until the window is full.
     pub(crate) fn has_room(&self) -> bool {
-        self.room() >= ROOM_MIN && (!self.attached || self.unsent.is_empty())
+        self.room() >= ROOM_MIN
+            && self.unsent.len() + self.unacked.len() < FRAMES_MAX
+            && (!self.attached || self.unsent.is_empty())
     }
 
     /// How many bytes of output the window still takes.
@@ -92,6 +98,22 @@ impl Outbox {
         })
         .encode(&mut bytes)?;
         self.made += data.len() as u64;
+        self.unsent.push_back(Frame {
+            kind: Kind::Output { end: self.made },
+            bytes,
+        });
+        Ok(())
+    }
+
+    /// Queues something that happened, at its place in the output.
+    pub(crate) fn event(&mut self, what: Happened<'_>) -> Result<(), WireError> {
+        let mut bytes = Vec::new();
+        FromWorker::Event(Event {
+            offset: self.made,
+            what,
+        })
+        .encode(&mut bytes)?;
+        self.made += 1;
         self.unsent.push_back(Frame {
             kind: Kind::Output { end: self.made },
             bytes,

@@ -94,7 +94,10 @@ fn start() -> Result<(EventLoop, OwnSocket), RunError> {
     dup2_stdin(&null).map_err(system("let go of stdin"))?;
 
     let (listener, socket) = listen(&boot.path)?;
-    let event_loop = EventLoop::new(listener, signals, boot.admission, getpid());
+    let mut scripts = boot.path.into_os_string();
+    scripts.push(".d");
+    let scripts = PathBuf::from(scripts);
+    let event_loop = EventLoop::new(listener, signals, boot.admission, getpid(), scripts);
     say_ready(&null)?;
     Ok((event_loop, socket))
 }

@@ -6,19 +6,22 @@
 use std::error::Error;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
 use std::time::Instant;
 
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit};
 use nix::unistd::{Pid, User, geteuid};
 use shellward_protocol::limits::{ENV_STRING_MAX, REASON_MAX};
-use shellward_protocol::message::{Mode, Size, Start, StartFailed, StartFailure};
+use shellward_protocol::message::{Command, Mode, Size, Start, StartFailed, StartFailure};
 
 use crate::binding::LoadError;
 use crate::command::{self, Plan};
 use crate::environment::{self, Account, Environment, EnvironmentError, Sources};
 use crate::escape::{escaped, shortened};
 use crate::exec_stage::Orders;
+use crate::integration::{Installed, Shell, install};
+use crate::output::Output;
 use crate::terminal::pipes::Pipes;
 use crate::terminal::pty::{self, Program, PtyError};
 use crate::terminal::{Side, Terminal};
@@ -80,19 +83,25 @@ pub(crate) fn chain(error: &dyn Error) -> String {
     text
 }
 
-/// Starts the shell on a new pty of this size, or on pipes.
-pub(crate) fn start(start: &Start<'_>, size: Size, now: Instant) -> Result<Terminal, StartError> {
+/// Starts the shell on a new pty of this size, or on pipes. A script for the shell is put into the
+/// directory `scripts`, which is made for it.
+pub(crate) fn start(
+    start: &Start<'_>,
+    size: Size,
+    now: Instant,
+    scripts: &Path,
+) -> Result<Terminal, StartError> {
     let account = account();
     let shell = match start.shell.as_slice() {
         b"" => account.shell.clone(),
         shell => shell.to_vec(),
     };
-    let plan = command::plan(&shell, &start.command);
+    let mut plan = command::plan(&shell, &start.command);
     check_words(start, &plan)?;
 
     let host = pairs(&start.host_env);
     let caller = pairs(&start.caller_env);
-    let environment = environment::build(&Sources {
+    let mut environment = environment::build(&Sources {
         host: &host,
         caller: &caller,
         account: &account,
@@ -100,6 +109,7 @@ pub(crate) fn start(start: &Start<'_>, size: Size, now: Instant) -> Result<Termi
         size,
         is_pty: start.mode != Mode::Pipes,
     })?;
+    let installed = integrate(start, scripts, &mut plan, &mut environment);
     let orders = Orders {
         cwd: start.cwd.as_slice().to_vec(),
         umask: start.umask,
@@ -130,7 +140,36 @@ pub(crate) fn start(start: &Start<'_>, size: Size, now: Instant) -> Result<Termi
         }
     };
     let shell = i32::try_from(pid).map_err(|_| PtyError::Binding("usable process id"))?;
-    Ok(Terminal::new(side, Pid::from_raw(shell)))
+    let shell = Pid::from_raw(shell);
+    let output = Output::new(
+        start.mode != Mode::Pipes,
+        shell,
+        size,
+        start.marks,
+        start.cwd.as_slice(),
+        installed,
+    );
+    Ok(Terminal::new(side, shell, output))
+}
+
+/// Puts our script in front of the shell's own start-up files, if there is one for it. Without it
+/// the terminal works all the same.
+fn integrate(
+    start: &Start<'_>,
+    scripts: &Path,
+    plan: &mut Plan,
+    environment: &mut Environment,
+) -> Option<Installed> {
+    if !start.integrate || start.mode == Mode::Pipes || start.command != Command::Shell {
+        return None;
+    }
+    let shell = Shell::of(&plan.program)?;
+    install(shell, scripts, &mut plan.argv, environment)
+        .inspect_err(|error| {
+            let words = format!("no shell integration in {}: {error}", scripts.display());
+            crate::log(&words);
+        })
+        .ok()
 }
 
 fn pairs<'a>(
@@ -230,7 +269,7 @@ fn account() -> Account {
 mod tests {
     use super::*;
     use shellward_protocol::Data;
-    use shellward_protocol::message::{Command, Marks};
+    use shellward_protocol::message::Marks;
 
     fn message() -> Start<'static> {
         Start {
@@ -249,7 +288,12 @@ mod tests {
     }
 
     fn refusal(start_message: &Start<'_>) -> StartFailed {
-        let Err(error) = start(start_message, start_message.size, Instant::now()) else {
+        let Err(error) = start(
+            start_message,
+            start_message.size,
+            Instant::now(),
+            Path::new("/nonexistent"),
+        ) else {
             panic!("it started");
         };
         error.to_message()

@@ -14,13 +14,11 @@ use std::time::{Duration, Instant};
 use nix::poll::PollFlags;
 use nix::unistd::Pid;
 use shellward_protocol::WireError;
-use shellward_protocol::limits::OUTPUT_CHUNK_MAX;
 use shellward_protocol::message::{ExitStatus, Size};
 
-use crate::cuts::Scanner;
 use crate::input::{InputError, InputQueue};
 use crate::outbox::Outbox;
-use crate::utf8::pieces;
+use crate::output::Output;
 use on_pty::OnPty;
 use pipes::Pipes;
 use pty::Pty;
@@ -71,11 +69,11 @@ impl Side {
     }
 }
 
-/// Where output goes: both streams of a terminal on pipes make one text, so one scanner looks at
-/// it.
+/// Where output goes: both streams of a terminal on pipes make one text.
 struct Sink<'a> {
-    scanner: &'a mut Scanner,
+    output: &'a mut Output,
     outbox: &'a mut Outbox,
+    now: Instant,
 }
 
 impl Sink<'_> {
@@ -84,14 +82,14 @@ impl Sink<'_> {
         self.outbox.room()
     }
 
-    /// Queues text in frames of a permitted size.
+    /// Queues what was printed.
     fn text(&mut self, text: &str) -> Result<(), WireError> {
-        for piece in pieces(text, OUTPUT_CHUNK_MAX) {
-            let mut cuts = Vec::new();
-            self.scanner.scan(piece, &mut cuts);
-            self.outbox.output(cuts, piece)?;
-        }
-        Ok(())
+        self.output.take(text, self.now, self.outbox)
+    }
+
+    /// No more will come.
+    fn finish(&mut self) -> Result<(), WireError> {
+        self.output.finish(self.now, self.outbox)
     }
 }
 
@@ -99,18 +97,18 @@ impl Sink<'_> {
 pub(crate) struct Terminal {
     side: Side,
     shell: Pid,
-    scanner: Scanner,
+    output: Output,
     input: InputQueue,
     end: Option<End>,
     is_announced: bool,
 }
 
 impl Terminal {
-    pub(crate) fn new(side: Side, shell: Pid) -> Self {
+    pub(crate) fn new(side: Side, shell: Pid, output: Output) -> Self {
         Self {
             side,
             shell,
-            scanner: Scanner::new(),
+            output,
             input: InputQueue::default(),
             end: None,
             is_announced: false,
@@ -148,9 +146,11 @@ impl Terminal {
             Side::Pty(side) => side.rest(),
             Side::Pipes(side) => side.rest(),
         }
+        self.output.rest();
     }
 
-    pub(crate) fn resize(&self, size: Size) {
+    pub(crate) fn resize(&mut self, size: Size) {
+        self.output.resize(size);
         match &self.side {
             Side::Pty(side) => side.resize(size),
             // Pipes have no size; the supervisor keeps it for those who ask.
@@ -162,6 +162,9 @@ impl Terminal {
     pub(crate) fn push_input(&mut self, seq: u64, data: &[u8]) -> Result<Typed, InputError> {
         let is_new = self.input.push(seq, data)?;
         self.write_input();
+        if is_new {
+            self.output.typed(data);
+        }
         // At once, before what waits: a program that does not read must be reached, too.
         let interrupts = is_new && !self.is_pty() && keys::interrupts(data);
         Ok(if interrupts && self.end.is_none() {
@@ -189,12 +192,36 @@ impl Terminal {
         now: Instant,
         outbox: &mut Outbox,
     ) -> Result<(), WireError> {
-        let scanner = &mut self.scanner;
-        let mut sink = Sink { scanner, outbox };
+        let output = &mut self.output;
+        let mut sink = Sink {
+            output,
+            outbox,
+            now,
+        };
         match &mut self.side {
-            Side::Pty(side) => side.read(now, &mut self.input, &mut sink),
-            Side::Pipes(side) => side.read(&mut sink),
+            Side::Pty(side) => side.read(now, &mut self.input, &mut sink)?,
+            Side::Pipes(side) => side.read(&mut sink)?,
         }
+        let answers = self.output.take_answers();
+        if !answers.is_empty() {
+            self.input.push_answers(&answers);
+            self.write_input();
+        }
+        Ok(())
+    }
+
+    /// What is told before anything was printed.
+    pub(crate) fn begin(&mut self, outbox: &mut Outbox) -> Result<(), WireError> {
+        self.output.begin(outbox)
+    }
+
+    /// What is told before the exit is.
+    pub(crate) fn end_output(
+        &mut self,
+        now: Instant,
+        outbox: &mut Outbox,
+    ) -> Result<(), WireError> {
+        self.output.shell_ended(now, outbox)
     }
 
     /// The shell is dead. What it wrote last is still to be read.

@@ -155,7 +155,8 @@ impl OnPty {
             return Ok(());
         }
         self.pty = None;
-        sink.text(&self.decoder.finish())
+        sink.text(&self.decoder.finish())?;
+        sink.finish()
     }
 
     /// The shell is dead. What it wrote last is still to be read.
@@ -197,8 +198,9 @@ mod tests {
     use super::super::{Side, Terminal, pty};
     use super::*;
     use crate::outbox::Outbox;
+    use crate::output::Output;
     use nix::unistd::Pid;
-    use shellward_protocol::message::ExitStatus;
+    use shellward_protocol::message::{ExitStatus, Marks};
     use std::io;
     use std::os::fd::{AsFd, BorrowedFd};
 
@@ -222,7 +224,10 @@ mod tests {
         let mut side = OnPty::new(Box::new(pty), now);
         side.shell_ended(now);
         change(&mut side, now);
-        let mut terminal = Terminal::new(Side::Pty(side), Pid::from_raw(1));
+        let size = Size { cols: 80, rows: 24 };
+        let shell = Pid::from_raw(1);
+        let output = Output::new(true, shell, size, Marks::Strip, b"/", None);
+        let mut terminal = Terminal::new(Side::Pty(side), shell, output);
         terminal.end = Some(super::super::End {
             status: ExitStatus::Code(0),
             at: now,

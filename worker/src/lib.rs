@@ -1,0 +1,85 @@
+//! One terminal of Shellward: everything that `shellward-worker` is.
+//!
+//! What lives here: choosing the role, and the edge where errors become words and exit codes.
+//! What must not: anything a role does.
+//!
+//! The process has exactly one thread: what runs between fork and exec in the pty binding is only
+//! sound then.
+
+#![deny(unsafe_code)]
+
+mod binding;
+mod command;
+mod ending;
+mod environment;
+mod escape;
+mod event_loop;
+mod exec_stage;
+mod input;
+mod integration;
+mod link;
+mod outbox;
+mod output;
+mod probe;
+mod run;
+mod start;
+mod sys;
+mod terminal;
+mod tree;
+mod trust;
+mod utf8;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+
+/// Wrong usage.
+const USAGE: u8 = 2;
+
+/// The program, from its arguments to its exit code.
+#[must_use]
+pub fn main() -> ExitCode {
+    let args: Vec<OsString> = std::env::args_os().collect();
+    let role = args.get(1).and_then(|role| role.to_str());
+    let rest = args.get(2..).unwrap_or_default();
+    let code = match (role, rest) {
+        (Some(run::ROLE), []) => run_worker(),
+        (Some(exec_stage::ROLE), rest) => exec_stage::run(rest),
+        (Some(probe::ROLE), []) => probe::run(b""),
+        (Some(probe::ROLE), [binding]) => probe::run(binding.as_bytes()),
+        (Some(probe::TRIAL_ROLE), []) => probe::trial(),
+        (Some("--version"), []) => {
+            // Nobody to tell if nobody listens.
+            writeln!(
+                io::stdout(),
+                "shellward-worker {}",
+                env!("CARGO_PKG_VERSION")
+            )
+            .ok();
+            0
+        }
+        _ => {
+            let usage = "usage: shellward-worker run|probe [BINDING]|--version\n\
+                 Started by shellward, one for each terminal; not meant to be run by hand.";
+            writeln!(io::stderr(), "{usage}").ok();
+            USAGE
+        }
+    };
+    ExitCode::from(code)
+}
+
+fn run_worker() -> u8 {
+    match run::run() {
+        Ok(()) => 0,
+        Err(error) => {
+            log(&format!("{:#}", anyhow::Error::from(error)));
+            1
+        }
+    }
+}
+
+/// One line for the supervisor's log. Unlike `eprintln!` it does not panic when nobody reads it.
+fn log(line: &str) {
+    writeln!(io::stderr(), "worker {}: {line}", std::process::id()).ok();
+}

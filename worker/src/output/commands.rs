@@ -1,0 +1,258 @@
+//! Where commands begin and end, from marks that may be missing, repeated or forged.
+//!
+//! What lives here: whom to believe and what follows, pure; the time is handed in. What must not:
+//! finding marks, sending anything.
+//!
+//! At most one command is open at any time. A start or a prompt closes the one before with an
+//! unknown exit code, an end without a start means nothing, and the terminal's end closes the last
+//! one, so that whoever waits for the end of a command always gets it (field cases S-12, S-13).
+
+use std::time::{Duration, Instant, SystemTime};
+
+use shellward_protocol::Data;
+use shellward_protocol::limits::COMMAND_LINE_MAX;
+use shellward_protocol::message::{Happened, Size};
+
+use super::line::{bounded, choose};
+use super::marks::{Mark, Signed};
+use super::screen::drawn;
+use super::typed::TypedLine;
+use crate::integration::Nonce;
+
+/// The most echo that is kept for a command line, in bytes.
+const ECHO_MAX: usize = 64 << 10;
+
+/// Now, by both clocks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Now {
+    pub(crate) instant: Instant,
+    pub(crate) system: SystemTime,
+}
+
+impl Now {
+    pub(crate) fn at(instant: Instant) -> Self {
+        Self {
+            instant,
+            system: SystemTime::now(),
+        }
+    }
+
+    fn unix_ms(self) -> u64 {
+        self.system
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .map_or(0, millis)
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// What is known about the shell.
+#[derive(Debug)]
+enum Trust {
+    /// Any well-formed mark is believed.
+    Anyone,
+    /// Our script was put in place, and has not spoken yet: as above, until it does.
+    Expecting(Nonce),
+    /// It has: only marks that carry this are believed (field case S-16).
+    Signed(Nonce),
+}
+
+/// What the shell echoes between its prompt and the start of the command.
+#[derive(Debug)]
+struct Echo {
+    /// The column where it begins, from 1.
+    column: usize,
+    text: String,
+    /// Not while a continuation prompt is drawn.
+    is_on: bool,
+}
+
+/// The commands of one terminal.
+#[derive(Debug)]
+pub(super) struct Commands {
+    trust: Trust,
+    /// Whether the terminal can have any at all: on a pty.
+    is_possible: bool,
+    is_announced: bool,
+    /// When the open command started.
+    open: Option<Instant>,
+    told: Option<String>,
+    echo: Option<Echo>,
+    typed: TypedLine,
+}
+
+/// What a mark leads to, in order.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Tell this.
+    Tell(Happened<'static>),
+    /// The shell says that it is in this directory; it may show a link.
+    ShellDirectory(Vec<u8>),
+    /// Our script is at work: its files are not needed any more.
+    Loaded,
+}
+
+impl Commands {
+    /// For a shell that was started with our script, if there is a nonce.
+    pub(super) fn new(is_pty: bool, nonce: Option<Nonce>) -> Self {
+        Self {
+            trust: nonce.map_or(Trust::Anyone, Trust::Expecting),
+            is_possible: is_pty,
+            is_announced: false,
+            open: None,
+            told: None,
+            echo: None,
+            typed: TypedLine::default(),
+        }
+    }
+
+    /// What is told before anything was printed.
+    pub(super) fn begin(&mut self) -> Option<Happened<'static>> {
+        match self.trust {
+            Trust::Expecting(_) => self.announce(),
+            Trust::Anyone | Trust::Signed(_) => None,
+        }
+    }
+
+    fn announce(&mut self) -> Option<Happened<'static>> {
+        let is_new = self.is_possible && !std::mem::replace(&mut self.is_announced, true);
+        is_new.then_some(Happened::CanDetectCommands)
+    }
+
+    /// A mark. `column` is asked for where the cursor stands, from 1.
+    pub(super) fn mark(
+        &mut self,
+        signed: Signed,
+        now: Now,
+        size: Size,
+        column: impl FnOnce() -> usize,
+    ) -> Vec<Outcome> {
+        let is_ours = self.is_ours(&signed);
+        if signed.mark == Mark::Loaded {
+            if is_ours {
+                self.load();
+                return vec![Outcome::Loaded];
+            }
+            return Vec::new();
+        }
+        if matches!(self.trust, Trust::Signed(_)) && !is_ours {
+            return Vec::new();
+        }
+        if let Mark::Directory(path) = signed.mark {
+            return vec![if is_ours {
+                Outcome::ShellDirectory(path)
+            } else {
+                Outcome::Tell(Happened::Directory(Data::from(path)))
+            }];
+        }
+        if !self.is_possible || !signed.is_command_mark {
+            return Vec::new();
+        }
+        let mut all: Vec<Happened<'static>> = self.announce().into_iter().collect();
+        match signed.mark {
+            Mark::Prompt => {
+                all.extend(self.finish(None, now.instant));
+                self.told = None;
+                self.typed.clear();
+                self.echo = None;
+            }
+            Mark::PromptEnd => match &mut self.echo {
+                Some(echo) => echo.is_on = true,
+                None if self.open.is_none() => {
+                    self.echo = Some(Echo {
+                        column: column(),
+                        text: String::new(),
+                        is_on: true,
+                    });
+                }
+                None => {}
+            },
+            Mark::Aside => self.pause_echo(),
+            Mark::AsideEnd => {
+                if let Some(echo) = &mut self.echo {
+                    echo.is_on = true;
+                }
+            }
+            // Only our own script can prove what was typed, whoever else may print marks.
+            Mark::Line(line) if is_ours => self.told = Some(line),
+            Mark::Executed => {
+                all.extend(self.finish(None, now.instant));
+                all.push(self.start(now, size));
+            }
+            Mark::Finished(code) => all.extend(self.finish(code, now.instant)),
+            Mark::Line(_) | Mark::Directory(_) | Mark::Loaded | Mark::Other => {}
+        }
+        all.into_iter().map(Outcome::Tell).collect()
+    }
+
+    fn is_ours(&self, signed: &Signed) -> bool {
+        let signature = signed.signature.as_deref().unwrap_or_default();
+        match &self.trust {
+            Trust::Anyone => false,
+            Trust::Expecting(nonce) | Trust::Signed(nonce) => nonce.matches(signature),
+        }
+    }
+
+    fn load(&mut self) {
+        self.trust = match std::mem::replace(&mut self.trust, Trust::Anyone) {
+            Trust::Expecting(nonce) | Trust::Signed(nonce) => Trust::Signed(nonce),
+            Trust::Anyone => Trust::Anyone,
+        };
+    }
+
+    fn pause_echo(&mut self) {
+        if let Some(echo) = &mut self.echo {
+            echo.is_on = false;
+        }
+    }
+
+    fn start(&mut self, now: Now, size: Size) -> Happened<'static> {
+        let echoed = self
+            .echo
+            .take()
+            .map(|echo| drawn(&echo.text, echo.column, size))
+            .unwrap_or_default();
+        let line = choose(self.told.take(), &echoed, &self.typed.text());
+        self.typed.clear();
+        self.open = Some(now.instant);
+        Happened::CommandStarted {
+            line: Data::from(bounded(line, COMMAND_LINE_MAX)),
+            at_ms: now.unix_ms(),
+        }
+    }
+
+    /// Closes the open command, if there is one.
+    pub(super) fn finish(
+        &mut self,
+        exit_code: Option<i32>,
+        now: Instant,
+    ) -> Option<Happened<'static>> {
+        let started = self.open.take()?;
+        self.typed.clear();
+        Some(Happened::CommandFinished {
+            exit_code,
+            duration_ms: millis(now.saturating_duration_since(started)),
+        })
+    }
+
+    /// Output that goes on: part of the echo, while a line is typed.
+    pub(super) fn printed(&mut self, text: &str) {
+        if let Some(echo) = self.echo.as_mut().filter(|echo| echo.is_on) {
+            if echo.text.len() + text.len() <= ECHO_MAX {
+                echo.text.push_str(text);
+            } else {
+                // Nobody types that much: a shell without marks for what follows.
+                self.echo = None;
+            }
+        }
+    }
+
+    /// Something was typed.
+    pub(super) fn typed(&mut self, bytes: &[u8]) {
+        if self.is_possible && self.is_announced && self.open.is_none() {
+            self.typed.push(bytes);
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Where scrollback may be cut without breaking a sequence or a character (field case S-24).
+//!
+//! What lives here: choosing among the places between sequences that the scanner tells of. What
+//! must not: knowing sequences.
+//!
+//! Plain text costs one `memrchr` per 4 KiB.
+
+use memchr::{memchr, memrchr};
+use shellward_protocol::Modes;
+use shellward_protocol::limits::CUT_DISTANCE;
+
+/// A place in the output, counted from the terminal's first byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) at: u64,
+    pub(super) modes: Modes,
+}
+
+/// Chooses about one place in every block of [`CUT_DISTANCE`] bytes.
+#[derive(Debug)]
+pub(super) struct Planner {
+    /// Where the current block ends.
+    block_end: u64,
+    /// A block ended without a place; the next line end is taken at once.
+    owed: bool,
+    /// The best places in this block that are still ahead of what was sent.
+    line: Option<Place>,
+    ground: Option<Place>,
+    chosen: Vec<Place>,
+}
+
+impl Planner {
+    pub(super) fn new() -> Self {
+        Self {
+            block_end: CUT_DISTANCE as u64,
+            owed: false,
+            line: None,
+            ground: None,
+            chosen: Vec::new(),
+        }
+    }
+
+    /// A stretch of text between sequences, which starts at `at` of the output.
+    pub(super) fn ground(&mut self, mut at: u64, mut text: &str, modes: Modes) {
+        while at >= self.block_end {
+            self.close(at);
+        }
+        loop {
+            let room = usize::try_from(self.block_end - at).unwrap_or(usize::MAX);
+            let part = text.as_bytes().get(..room).unwrap_or(text.as_bytes());
+            if self.owed
+                && let Some(line) = memchr(b'\n', part)
+            {
+                self.owed = false;
+                let place = at + line as u64 + 1;
+                self.chosen.push(Place { at: place, modes });
+                // One cut for this block, wherever it began.
+                self.block_end = place + CUT_DISTANCE as u64;
+                self.line = None;
+                self.ground = None;
+                let (_, rest) = text.split_at(line + 1);
+                text = rest;
+                at = place;
+                continue;
+            }
+            if let Some(line) = memrchr(b'\n', part) {
+                self.line = Some(Place {
+                    at: at + line as u64 + 1,
+                    modes,
+                });
+            }
+            let mut last = part.len();
+            while !text.is_char_boundary(last) {
+                last -= 1;
+            }
+            if last > 0 {
+                self.ground = Some(Place {
+                    at: at + last as u64,
+                    modes,
+                });
+            }
+            if part.len() < room {
+                return;
+            }
+            // The block is full. What is left of a character belongs to the next one.
+            let (_, rest) = text.split_at(last);
+            text = rest;
+            at += last as u64;
+            self.close(self.block_end.max(at));
+        }
+    }
+
+    /// Ends the block at its end, or where something that cannot be cut went beyond it.
+    fn close(&mut self, at: u64) {
+        // A block that came in pieces rarely has a line end in its last one. Then the next line end
+        // is taken, wherever it is; only after a whole block without any the line is broken.
+        let place = self.line.or(self.ground.filter(|_| self.owed));
+        self.owed = place.is_none();
+        self.chosen.extend(place);
+        self.line = None;
+        self.ground = None;
+        self.block_end = at.max(self.block_end) + CUT_DISTANCE as u64;
+    }
+
+    /// The places chosen since the last call. What was sent up to here is out of reach.
+    pub(super) fn take(&mut self) -> Vec<Place> {
+        self.line = None;
+        self.ground = None;
+        std::mem::take(&mut self.chosen)
+    }
+}
