@@ -40,7 +40,7 @@ __shellward_ps0_back='${__shellward_n+${__shellward_grew[(${HISTCMD-0}-${__shell
 __shellward_grew=([1]=1)
 __shellward_h=0
 # What stands in PROMPT_COMMAND. If that is exported, a nested bash finds the variable unset and does nothing.
-__shellward_call='builtin eval "${__shellward_hook-}"'
+__shellward_call='\builtin eval "${__shellward_hook-}"'
 __shellward_hook=__shellward_prompt
 
 # Sets __shellward_text to $1 as it may stand in a mark: no field separator, no control character.
@@ -200,7 +200,8 @@ fi
 # - it has not: either Enter on an empty line, and this is a hook, or a line the history ignores.
 # HISTCMD is always 1 in here. With `set +o history` it is 1 at the prompt too, and then must not be taken for the number
 # of a line that was already told.
-# $1 is `$_`, which the last command here gives back; the trap's status must stay what the user's trap made it (extdebug).
+# $1 is the command, $2 is `$_`, which the last command here gives back. The trap's status must stay what the user's trap
+# made it (extdebug), but with `set -e` a failing one would end the shell.
 __shellward_debug() {
     builtin local status="$?" newest number here hooks
     __shellward_trapped=1
@@ -210,9 +211,10 @@ __shellward_debug() {
         if [[ ! $number || $number == "$__shellward_told" ]]; then
             number=0
         fi
-        here=${BASH_COMMAND//[[:space:]]/}
-        hooks=${PROMPT_COMMAND//[[:space:]]/}
-        if [[ $number -ge $__shellward_h || $hooks != *"$here"* ]]; then
+        here=${1//[[:space:]]/}
+        hooks=${PROMPT_COMMAND-}
+        hooks=${hooks//[[:space:]]/}
+        if [[ $hooks != *"$here"* ]] || ((__shellward_h != 0 && number >= __shellward_h)); then
             __shellward_armed=
             if [[ $number == "$__shellward_h" ]]; then
                 __shellward_told=$number
@@ -220,8 +222,15 @@ __shellward_debug() {
             fi
             builtin printf '\033]633;C;%s\a' "$__shellward_n" >&2
         fi
+        # Everything else our hook does is no command of the user either.
+        if [[ $1 == "$__shellward_call" ]]; then
+            __shellward_armed=
+        fi
     fi
-    __shellward_return "$status" "$1"
+    if [[ $- == *e* ]]; then
+        status=0
+    fi
+    __shellward_return "$status" "$2"
 }
 
 __shellward_return() {
@@ -230,7 +239,7 @@ __shellward_return() {
 
 # Sets __shellward_trap to the user's DEBUG trap, as `trap -p` has printed it, with our call behind.
 __shellward_chain_trap() {
-    builtin local nl=$'\n' call='__shellward_debug "$_"'
+    builtin local nl=$'\n' call='__shellward_debug "$BASH_COMMAND" "$_"'
     builtin eval "builtin set -- $1"
     __shellward_trap=${3-}
     __shellward_trap=${__shellward_trap//"$nl$call"/}
@@ -238,16 +247,20 @@ __shellward_chain_trap() {
     __shellward_trap=${__shellward_trap:+$__shellward_trap$nl}$call
 }
 
+# Sets __shellward_look to what looks for the user's trap, if ours was not run for the hook itself. Not done in a
+# function: bash gives a function no DEBUG trap and takes back what it sets.
+__shellward_prompt_with_trap() {
+    __shellward_prompt
+    __shellward_look=
+    if [[ ! $__shellward_trapped ]]; then
+        __shellward_look='__shellward_chain_trap "$(\builtin trap -p DEBUG)"; \builtin trap "$__shellward_trap" DEBUG'
+    fi
+    __shellward_trapped=
+}
+
 __shellward_armed= __shellward_trapped= __shellward_told=
 if [[ ! $__shellward_has_ps0 ]]; then
-    # Not in a function: bash gives a function no DEBUG trap and takes back what it sets. Our trap has just been run for
-    # this very text if it is still there.
-    __shellward_hook='__shellward_prompt
-if [[ ! $__shellward_trapped ]]; then
-    __shellward_chain_trap "$(builtin trap -p DEBUG)"
-    builtin trap "$__shellward_trap" DEBUG
-fi
-__shellward_trapped= __shellward_armed=1'
+    __shellward_hook='__shellward_prompt_with_trap; \builtin eval "$__shellward_look"; __shellward_armed=1 __shellward_trapped='
 fi
 
 if [[ ! ${__shellward_n+set} ]]; then

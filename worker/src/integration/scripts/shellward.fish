@@ -24,11 +24,11 @@ set -e __shellward_list
 # holds the FIFO open and filled, and closes it when it gives up waiting, which ends the wait here too. Only an
 # interactive shell reads, so that no fish started by another configuration file takes it away.
 set -e __shellward_n
-if status is-interactive; and test -p $__shellward_dir/nonce
+if status is-interactive; and builtin test -p $__shellward_dir/nonce
     read -l __shellward_n <$__shellward_dir/nonce
     if string match -qr '^[0-9a-f]{32}$' -- "$__shellward_n"
         set -gu __shellward_n $__shellward_n
-        printf '\e]633;P;Shellward=fish;%s\a' $__shellward_n
+        builtin printf '\e]633;P;Shellward=fish;%s\a' $__shellward_n
     end
 end
 
@@ -42,25 +42,25 @@ if set -gq __shellward_n
                 set text (string replace -ar "\\x$code" "\\\\x$code" -- $text)
             end
         end
-        echo -n $text
+        builtin printf %s $text
     end
 
     # D at once, and not only with the prompt: before that fish prints what makes the prompt begin on a line of its own,
     # which is no output of the command.
     function __shellward_postexec --on-event fish_postexec
-        printf '\e]633;D;%s;%s\a' $status $__shellward_n
+        builtin printf '\e]633;D;%s;%s\a' $status $__shellward_n
     end
 
     function __shellward_prompt --on-event fish_prompt
-        printf '\e]633;D;%s;%s\a' $status $__shellward_n
-        if test "$PWD" != "$__shellward_pwd"
+        builtin printf '\e]633;D;%s;%s\a' $status $__shellward_n
+        if builtin test "$PWD" != "$__shellward_pwd"
             set -gu __shellward_pwd $PWD
-            printf '\e]633;P;Cwd=%s;%s\a' (__shellward_escape $PWD) $__shellward_n
+            builtin printf '\e]633;P;Cwd=%s;%s\a' (__shellward_escape $PWD) $__shellward_n
         end
-        printf '\e]633;A;%s\a' $__shellward_n
+        builtin printf '\e]633;A;%s\a' $__shellward_n
     end
 
     function __shellward_preexec --on-event fish_preexec
-        printf '\e]633;E;%s;%s\a\e]633;C;%s\a' (__shellward_escape $argv[1]) $__shellward_n $__shellward_n
+        builtin printf '\e]633;E;%s;%s\a\e]633;C;%s\a' (__shellward_escape $argv[1]) $__shellward_n $__shellward_n
     end
 end
