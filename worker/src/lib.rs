@@ -29,6 +29,8 @@ mod tree;
 mod trust;
 mod utf8;
 
+pub use output::trial;
+
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;

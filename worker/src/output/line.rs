@@ -9,7 +9,8 @@
 /// else. So where both tell the same command, the lines are the echo's.
 pub(super) fn choose(told: Option<String>, echoed: &str, typed: &str) -> String {
     let echoed = echoed.trim();
-    match told {
+    // A here-document leaves its last line end in the history.
+    match told.map(|told| told.trim_end_matches('\n').to_owned()) {
         Some(told) if is_joined(&told, echoed) => echoed.to_owned(),
         Some(told) => told,
         None if !echoed.is_empty() => echoed.to_owned(),
@@ -75,6 +76,7 @@ mod tests {
             told("if true; then echo; fi", "if true\nthen echo\nfi"),
             "if true\nthen echo\nfi"
         );
+        assert_eq!(told("cat <<E\nx\nE\n", ""), "cat <<E\nx\nE");
         assert_eq!(told("ls -l", "ls -l"), "ls -l");
     }
 

@@ -11,6 +11,7 @@ mod queries;
 mod scanner;
 mod screen;
 mod sequence;
+pub mod trial;
 mod typed;
 
 use std::path::Path;

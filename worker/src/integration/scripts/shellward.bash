@@ -70,7 +70,12 @@ __shellward_line() {
         number=${line%"${line#*[0-9][* ] }"}
         builtin printf '%s;' "${number//[* ]/}"
     fi
-    __shellward_escape "${line#*[0-9][* ] }"
+    # bash 3 keeps only the first line of a command with a here-document.
+    line=${line#*[0-9][* ] }
+    if ((BASH_VERSINFO[0] == 3)) && [[ $line == *'<<'* ]]; then
+        return
+    fi
+    __shellward_escape "$line"
     builtin printf '\033]633;E;%s;%s\a' "$__shellward_text" "$__shellward_n"
 } 2>/dev/null
 
@@ -200,10 +205,11 @@ fi
 # - it has not: either Enter on an empty line, and this is a hook, or a line the history ignores.
 # HISTCMD is always 1 in here. With `set +o history` it is 1 at the prompt too, and then must not be taken for the number
 # of a line that was already told.
-# $1 is the command, $2 is `$_`, which the last command here gives back. The trap's status must stay what the user's trap
-# made it (extdebug), but with `set -e` a failing one would end the shell.
+# $1 is the status of the user's trap, which skips commands with extdebug and so must be that of the whole; without
+# extdebug it must not be told, or an ERR trap and `set -e` would see it. $2 is the command, $3 is `$_`, which the last
+# command here gives back.
 __shellward_debug() {
-    builtin local status="$?" newest number here hooks
+    builtin local status="$1" newest number here hooks
     __shellward_trapped=1
     if [[ $__shellward_armed && $BASH_SUBSHELL == 0 && ! ${COMP_LINE+set}${READLINE_LINE+set} ]]; then
         newest=$(__shellward_line numbered)
@@ -211,7 +217,7 @@ __shellward_debug() {
         if [[ ! $number || $number == "$__shellward_told" ]]; then
             number=0
         fi
-        here=${1//[[:space:]]/}
+        here=${2//[[:space:]]/}
         hooks=${PROMPT_COMMAND-}
         hooks=${hooks//[[:space:]]/}
         if [[ $hooks != *"$here"* ]] || ((__shellward_h != 0 && number >= __shellward_h)); then
@@ -223,14 +229,14 @@ __shellward_debug() {
             builtin printf '\033]633;C;%s\a' "$__shellward_n" >&2
         fi
         # Everything else our hook does is no command of the user either.
-        if [[ $1 == "$__shellward_call" ]]; then
+        if [[ $2 == "$__shellward_call" ]]; then
             __shellward_armed=
         fi
     fi
-    if [[ $- == *e* ]]; then
+    if [[ $- == *e* ]] || ! builtin shopt -q extdebug; then
         status=0
     fi
-    __shellward_return "$status" "$2"
+    __shellward_return "$status" "$3"
 }
 
 __shellward_return() {
@@ -239,12 +245,17 @@ __shellward_return() {
 
 # Sets __shellward_trap to the user's DEBUG trap, as `trap -p` has printed it, with our call behind.
 __shellward_chain_trap() {
-    builtin local nl=$'\n' call='__shellward_debug "$BASH_COMMAND" "$_"'
+    builtin local nl=$'\n' call='__shellward_debug "$?" "$BASH_COMMAND" "$_"' alone='__shellward_debug 0 "$BASH_COMMAND" "$_"'
     builtin eval "builtin set -- $1"
     __shellward_trap=${3-}
     __shellward_trap=${__shellward_trap//"$nl$call"/}
     __shellward_trap=${__shellward_trap//"$call"/}
-    __shellward_trap=${__shellward_trap:+$__shellward_trap$nl}$call
+    __shellward_trap=${__shellward_trap//"$alone"/}
+    if [[ $__shellward_trap ]]; then
+        __shellward_trap=$__shellward_trap$nl$call
+    else
+        __shellward_trap=$alone
+    fi
 }
 
 # Sets __shellward_look to what looks for the user's trap, if ours was not run for the hook itself. Not done in a
