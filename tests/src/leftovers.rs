@@ -36,7 +36,7 @@ pub fn processes(marks: &Marks, seen: &[Process]) -> Vec<Process> {
     found.into_values().collect()
 }
 
-/// Socket files below `directory`.
+/// Socket files below `directory`, and directories of what a worker's shell starts with.
 pub fn sockets(directory: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let Ok(entries) = std::fs::read_dir(directory) else {
@@ -47,6 +47,8 @@ pub fn sockets(directory: &Path) -> Vec<String> {
             continue;
         };
         if kind.is_socket() {
+            found.push(entry.path().display().to_string());
+        } else if entry.path().extension().is_some_and(|end| end == "d") {
             found.push(entry.path().display().to_string());
         } else if kind.is_dir() {
             found.extend(sockets(&entry.path()));

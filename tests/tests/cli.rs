@@ -326,7 +326,7 @@ fn wrong_usage_is_code_2_and_help_is_help() {
     }
     let help = ok(&host.cli(&["--help"]));
     for command in [
-        "serve", "ps", "new", "read", "send", "kill", "rename", "clear", "shutdown",
+        "serve", "ps", "new", "read", "send", "wait", "kill", "rename", "clear", "shutdown",
     ] {
         assert!(help.contains(command), "{command} in\n{help}");
         let own = ok(&host.cli(&[command, "--help"]));

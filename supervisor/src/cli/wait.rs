@@ -57,6 +57,8 @@ enum End {
 #[derive(Debug)]
 struct Awaited {
     uri: String,
+    /// Whether it tells commands apart.
+    detects: bool,
     newest: Newest,
     end: Option<End>,
 }
@@ -72,6 +74,7 @@ impl Awaited {
         };
         let mut this = Self {
             uri: uri.to_owned(),
+            detects: entry["detectsCommands"] == true,
             newest,
             end: None,
         };
@@ -106,6 +109,7 @@ impl Awaited {
         }
         match action["type"].as_str() {
             Some("terminal/exited") => self.exited(action),
+            Some("terminal/commandDetectionAvailable") => self.detects = true,
             Some("terminal/commandExecuted") => {
                 let id = action["commandId"].as_str().unwrap_or_default();
                 self.newest = Newest::Running(id.to_owned());
@@ -139,9 +143,6 @@ pub(super) async fn wait(client: &mut Client, args: &Wait) -> anyhow::Result<u8>
     }
     // After the subscriptions: whatever is not in this answer comes as a message behind it.
     let entry = entry(client, &terminal.uri).await?;
-    if args.command && entry["detectsCommands"] != true {
-        return Err(NoCommandDetection.into());
-    }
     let mut awaited = Awaited::new(&terminal.uri, &entry);
     let end = if args.command {
         command_end(client, &mut awaited, deadline, args.no_wait).await?
@@ -210,6 +211,7 @@ async fn command_end(
     }
     match awaited.newest {
         Newest::Finished(code) => Ok(Some(End::Command(code))),
+        _ if !awaited.detects => Err(NoCommandDetection.into()),
         _ => bail!("no command has run in this terminal yet; type one with `shellward send`"),
     }
 }
