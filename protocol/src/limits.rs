@@ -18,6 +18,18 @@ pub const OUTPUT_CHUNK_MAX: usize = 64 << 10;
 /// a worker little memory and that Ctrl-C is not queued behind much.
 pub const OUTPUT_WINDOW: u64 = 512 << 10;
 
+/// How many frames of output and events a worker may have sent or made without an acknowledgement.
+///
+/// Single characters and events take little of the window, but each frame takes memory, about 150
+/// bytes. A supervisor acknowledges well before, see [`ACK_FRAMES`].
+pub const FRAMES_WINDOW: usize = 4096;
+
+/// A supervisor acknowledges at the latest after so many bytes of output, …
+pub const ACK_BYTES: u64 = OUTPUT_WINDOW / 8;
+
+/// … and after so many frames: in strides, so that keystrokes cost no frames of their own.
+pub const ACK_FRAMES: usize = FRAMES_WINDOW / 8;
+
 /// How much typed input may wait for the shell of one terminal, in bytes.
 ///
 /// A pty takes about 14 kB while its reader sleeps (field case S-18); the rest waits in the

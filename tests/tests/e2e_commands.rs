@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use ahp_types::state::TerminalContentPart;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use shellward_tests::{DEADLINE, Folded, Host, ROOT, Raw, Term, Value, json, poll_for};
+use shellward_tests::{DEADLINE, Folded, Host, ROOT, Raw, Term, Value, json};
 
 /// What a terminal was told, in order, neighbouring output put together.
 #[derive(Debug, Clone, PartialEq)]

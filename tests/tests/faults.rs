@@ -153,7 +153,13 @@ async fn a_worker_killed_while_it_starts_leaves_no_half_terminal() {
                 shellward_tests::term::create_params(&raw, &uri, json!({})),
             )
             .await;
-        let worker = poll_for("a worker", DEADLINE, || host.workers().into_iter().next());
+        // After three that died so early, the next one is a probe's, which is another matter.
+        let worker = poll_for("a worker", DEADLINE, || {
+            let is_probe = |pid| proc::command_line(pid).contains("probe");
+            host.workers()
+                .into_iter()
+                .find(|process| !is_probe(process.pid))
+        });
         // It may have gone further meanwhile; either way there is one clear answer.
         let _ = kill(Pid::from_raw(worker.pid), Signal::SIGKILL);
         match raw.response(create).await {

@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
 
-use shellward_protocol::limits::{OUTPUT_CHUNK_MAX, OUTPUT_WINDOW};
+use shellward_protocol::limits::{FRAMES_WINDOW, OUTPUT_CHUNK_MAX, OUTPUT_WINDOW};
 use shellward_protocol::message::{Cut, Event, Happened, InputTaken, Output};
 use shellward_protocol::{Data, FromWorker, WireError};
 
@@ -24,10 +24,6 @@ const FRAMES_PER_WRITE: usize = 4;
 
 /// Less room than this is not used: a window that opens byte by byte would make frames of a byte.
 const ROOM_MIN: usize = 4 << 10;
-
-/// No more output is made while this many frames wait or are not acknowledged: events and single
-/// characters take little of the window, but memory.
-const FRAMES_MAX: usize = 4096;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -77,7 +73,7 @@ impl Outbox {
     /// Without: until the window is full.
     pub(crate) fn has_room(&self) -> bool {
         self.room() >= ROOM_MIN
-            && self.unsent.len() + self.unacked.len() < FRAMES_MAX
+            && self.unsent.len() + self.unacked.len() < FRAMES_WINDOW
             && (!self.attached || self.unsent.is_empty())
     }
 

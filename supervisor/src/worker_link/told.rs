@@ -7,14 +7,11 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 
-use shellward_protocol::limits::OUTPUT_WINDOW;
+use shellward_protocol::limits::{ACK_BYTES, ACK_FRAMES};
 use shellward_protocol::message::{Event, Happened as Told, Output};
 
 use crate::core::Happened;
 use crate::scrollback::CommandEnd;
-
-/// Output and events are acknowledged in strides, so that keystrokes cost no frames of their own.
-const ACK_STRIDE: u64 = OUTPUT_WINDOW / 8;
 
 /// Numbers above this are no exact numbers in JavaScript.
 const LARGEST_NUMBER: u64 = (1 << 53) - 1;
@@ -25,6 +22,8 @@ pub(super) struct Stream {
     is_pty: bool,
     offset: u64,
     acknowledged: u64,
+    /// Frames since then.
+    frames: usize,
     exited: bool,
     detects: bool,
     command_open: bool,
@@ -38,6 +37,7 @@ impl Stream {
             is_pty,
             offset: 0,
             acknowledged: 0,
+            frames: 0,
             exited: false,
             detects: false,
             command_open: false,
@@ -55,6 +55,7 @@ impl Stream {
             return Err("it sent empty output");
         }
         self.offset += text.len() as u64;
+        self.frames += 1;
         Ok(text)
     }
 
@@ -64,6 +65,7 @@ impl Stream {
             return Err("its events have a hole");
         }
         self.offset += 1;
+        self.frames += 1;
         match event.what {
             Told::CanDetectCommands => {
                 self.on_a_pty()?;
@@ -121,8 +123,10 @@ impl Stream {
 
     /// What to acknowledge now, if a stride is full.
     pub fn acknowledge(&mut self) -> Option<u64> {
-        (self.offset - self.acknowledged >= ACK_STRIDE).then(|| {
+        let is_due = self.offset - self.acknowledged >= ACK_BYTES || self.frames >= ACK_FRAMES;
+        is_due.then(|| {
             self.acknowledged = self.offset;
+            self.frames = 0;
             self.offset
         })
     }
@@ -262,11 +266,13 @@ mod tests {
                 .is_err()
         );
         let mut acknowledged = Vec::new();
-        for _ in 0..2 * ACK_STRIDE {
+        for _ in 0..2 * ACK_FRAMES {
             assert!(tell(&mut stream, title()).is_ok());
             acknowledged.extend(stream.acknowledge());
         }
-        assert_eq!(acknowledged, [ACK_STRIDE, 2 * ACK_STRIDE]);
+        // By their number: they take little of the window in bytes.
+        assert_eq!(acknowledged.len(), 2);
+        assert_eq!(acknowledged[1] - acknowledged[0], ACK_FRAMES as u64);
         assert!(stream.exit().is_ok() && stream.exit().is_err());
     }
 }

@@ -36,7 +36,7 @@ __shellward_ps2_back='\[${__shellward_n+\e]633;G;$__shellward_n\a}\]'
 __shellward_ps0_front='${__shellward_n+\e]633;D;$?;$__shellward_n\a}'
 # The line is asked for only if the history has just grown by one: it may have ignored this line, and with cmdhist off it
 # holds a loop in pieces. A subscript is arithmetic, 0 or 1, and only element 1 is set.
-__shellward_ps0_back='${__shellward_n+${__shellward_grew[(${HISTCMD-0}-${__shellward_h-0})==1]+$(__shellward_line)}\e]633;C;$__shellward_n\a}'
+__shellward_ps0_back='${__shellward_n+${__shellward_grew[(${HISTCMD-0}-${__shellward_h-0})==1]+$({ __shellward_line; } 2>/dev/null)}\e]633;C;$__shellward_n\a}'
 __shellward_grew=([1]=1)
 __shellward_h=0
 # What stands in PROMPT_COMMAND. If that is exported, a nested bash finds the variable unset and does nothing.
@@ -193,6 +193,8 @@ __shellward_without_call() {
 __shellward_has_ps0= __shellward_lists_hooks=
 if ((BASH_VERSINFO[0] > 4 || (BASH_VERSINFO[0] == 4 && BASH_VERSINFO[1] >= 4))); then
     __shellward_has_ps0=1
+    # Keeps quiet with `set -x`. Not before 4.4, where the trap may have to say something at this place.
+    __shellward_call="{ $__shellward_call; } 2>/dev/null"
 fi
 if ((BASH_VERSINFO[0] > 5 || (BASH_VERSINFO[0] == 5 && BASH_VERSINFO[1] >= 1))); then
     __shellward_lists_hooks=1
