@@ -46,9 +46,8 @@ pub fn sockets(directory: &Path) -> Vec<String> {
         let Ok(kind) = entry.file_type() else {
             continue;
         };
-        if kind.is_socket() {
-            found.push(entry.path().display().to_string());
-        } else if entry.path().extension().is_some_and(|end| end == "d") {
+        let is_shells = entry.path().extension().is_some_and(|end| end == "d");
+        if kind.is_socket() || is_shells {
             found.push(entry.path().display().to_string());
         } else if kind.is_dir() {
             found.extend(sockets(&entry.path()));
