@@ -4,8 +4,12 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde::Deserialize;
+
+mod choices;
+
+pub use choices::{Claims, From, MarksMode, OnExit, PtyMode, ShellIntegration};
 
 /// The flags of `shellward serve`. The configuration file has the same names as keys.
 #[derive(Debug, Default, Clone, Args, Deserialize)]
@@ -92,69 +96,6 @@ pub struct ServeArgs {
     /// Who may resize a terminal [default: anyone]
     #[arg(long, value_enum)]
     pub size_from: Option<From>,
-}
-
-/// `--pty`
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PtyMode {
-    /// On ptys if a probe says that they work, else on pipes.
-    #[default]
-    Auto,
-    /// Always on pipes; no pty is tried.
-    Never,
-    /// On ptys, or not at all.
-    Require,
-}
-
-/// `--marks`
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum MarksMode {
-    /// They are taken out of the output.
-    #[default]
-    Strip,
-    /// They stay in the output.
-    Keep,
-}
-
-/// `--shell-integration`
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ShellIntegration {
-    /// Where we have a script for the shell, on a pty.
-    #[default]
-    Auto,
-    /// Never; marks that a shell prints by itself are believed.
-    Off,
-}
-
-/// `--on-exit`
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum OnExit {
-    /// They end.
-    Dispose,
-}
-
-/// `--claims`
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Claims {
-    /// Nobody, while its holder is connected.
-    Held,
-    /// Anybody.
-    Open,
-}
-
-/// `--input-from`, `--size-from`
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum From {
-    /// Every client.
-    Anyone,
-    /// The client that holds the terminal.
-    Holder,
 }
 
 /// Why the settings cannot be used.

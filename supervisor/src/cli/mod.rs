@@ -102,6 +102,7 @@ TEXT may hold \\r (Enter), \\n, \\t, \\e (Escape), \\\\, \\xHH (one byte) and \\
     /// commandId, commandLine, output, exitCode, durationMs, timestamp (milliseconds since 1970) and
     /// isComplete. An exitCode of null is not known (yet).
     #[command(after_help = "\
+Examples:
   shellward read build                          what the terminal shows
   shellward read build --last-command           what the last command printed
   shellward read build --last-command --json    and its line, exit code and duration")]
@@ -117,6 +118,7 @@ TEXT may hold \\r (Enter), \\n, \\t, \\e (Escape), \\\\, \\xHH (one byte) and \\
     /// an exit code that is not known, with a message. 3: this terminal does not tell commands
     /// apart. 124: not within --timeout.
     #[command(after_help = "\
+Examples:
   shellward send build 'make test\\r'
   shellward wait build --command --timeout 10m && echo tests pass
   shellward read build --last-command           what they printed

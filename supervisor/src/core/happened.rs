@@ -140,8 +140,9 @@ impl Core {
     fn title_in_root_list(&mut self, now: Instant, effects: &mut Vec<Effect>) {
         match self.title_list_due {
             Some(due) if now < due => {
-                self.title_list_waits = true;
-                effects.push(Effect::Reschedule);
+                if !std::mem::replace(&mut self.title_list_waits, true) {
+                    effects.push(Effect::Reschedule);
+                }
             }
             _ => {
                 self.root_list_changed();
