@@ -14,6 +14,7 @@ pub mod official;
 pub mod probe;
 pub mod proc;
 pub mod raw;
+pub mod session;
 pub mod term;
 mod wire;
 

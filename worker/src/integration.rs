@@ -159,7 +159,9 @@ fn fill(path: &Path, nonce: &Nonce) -> io::Result<File> {
         .custom_flags(nix::libc::O_NONBLOCK)
         .open(path)?;
     fifo.write_all(nonce.0.as_bytes())?;
-    fifo.write_all(b"\n")?;
+    // fish has no time-out for reading. If another script has read ours, it finds an empty line and
+    // does without.
+    fifo.write_all(b"\n\n\n\n\n")?;
     Ok(fifo)
 }
 

@@ -54,10 +54,28 @@ if [[ ${+__shellward_n} == 1 ]]; then
     # The first precmd hook: what the user's hooks print belongs to the prompt and not to the command before. zsh itself
     # gives every hook the true `$?` and restores it afterwards.
     __shellward_precmd() {
-        builtin local code="$?"
-        builtin emulate -L zsh -o no_xtrace
+        builtin local code="$?" filler=0
+        # Before the hooks, zsh shows where a last line without an end ends (prompt_sp). That would stand in the output
+        # of the command, so we do it behind our mark instead, as long as the user has not switched it off.
+        if [[ -o prompt_sp ]]; then
+            builtin setopt no_prompt_sp
+            builtin typeset -g +x __shellward_sp=1
+        elif [[ ${__shellward_sp-0} == 1 && -o prompt_cr ]]; then
+            filler=1
+        fi
+        __shellward_prompt "$code" $filler
+        return 0
+    }
+
+    # A function of its own: leaving one that has local options would undo the option above.
+    __shellward_prompt() {
+        builtin emulate -L zsh -o no_xtrace -o extended_glob
         local -a marks
-        marks=("D;$code")
+        __shellward_mark "D;$1"
+        if [[ $2 == 1 ]]; then
+            __shellward_filler
+        fi
+        marks=()
         __shellward_places
         if [[ $PWD != "${__shellward_pwd-}" ]]; then
             builtin typeset -g +x __shellward_pwd=$PWD
@@ -67,6 +85,14 @@ if [[ ${+__shellward_n} == 1 ]]; then
         fi
         __shellward_mark $marks A
         return 0
+    }
+
+    # What zsh does for prompt_sp: its mark, blanks up to the end of the line, and back if that was no new line.
+    __shellward_filler() {
+        local shown=${(%)${PROMPT_EOL_MARK-%B%S%#%s%b}}
+        local plain=${shown//$'\e['[0-9;]#[a-zA-Z]/}
+        local -i width=$(( COLUMNS - ${(m)#plain} ))
+        { builtin print -rn -- "$shown${(l:width:: :)}"$'\r \r' >/dev/tty } 2>/dev/null
     }
 
     # The last preexec hook: what the user's hooks print does not belong to the command's output. $1 is the line as it was
