@@ -26,6 +26,8 @@ Measures Shellward beside a bare pty in the same run: throughput, echo, start.
   --rounds N   rounds of throughput and echo; the median counts [5]
   --keys N     keys per round of echo [2000]
   --starts N   terminals opened [30]
+  --shell PATH what the host's terminals run [/bin/dash]; the bare pty always has dash
+  --off        without shell integration
   --json       one JSON object instead of a table";
 
 struct Options {
@@ -33,6 +35,8 @@ struct Options {
     rounds: usize,
     keys: usize,
     starts: usize,
+    shell: String,
+    off: bool,
     json: bool,
 }
 
@@ -42,6 +46,8 @@ fn options() -> Result<Options> {
         rounds: 5,
         keys: 2000,
         starts: 30,
+        shell: "/bin/dash".to_owned(),
+        off: false,
         json: false,
     };
     let mut words = std::env::args().skip(1);
@@ -55,6 +61,8 @@ fn options() -> Result<Options> {
             "--rounds" => options.rounds = number()?,
             "--keys" => options.keys = number()?,
             "--starts" => options.starts = number()?,
+            "--shell" => options.shell = words.next().context("the shell is missing")?,
+            "--off" => options.off = true,
             "--json" => options.json = true,
             "--help" | "-h" => {
                 println!("{HELP}");
@@ -327,7 +335,11 @@ async fn throughput(
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> Result<()> {
     let options = options()?;
-    let host = Host::builder().dash().start();
+    let integration = if options.off { "off" } else { "auto" };
+    let host = Host::builder()
+        .option("--shell", &options.shell)
+        .option("--shell-integration", integration)
+        .start();
     let log = host.folder().join("build.log");
     let colours = host.folder().join("colours");
     write_build_log(&log, options.mib << 20)?;

@@ -102,6 +102,17 @@ impl Planner {
         self.block_end = at.max(self.block_end) + CUT_DISTANCE as u64;
     }
 
+    /// Something is told at this place, where one part of the output ends: the best place of all.
+    pub(super) fn boundary(&mut self, at: u64, modes: Modes) {
+        if self.chosen.last().is_none_or(|last| last.at < at) {
+            self.chosen.push(Place { at, modes });
+        }
+        self.owed = false;
+        self.line = None;
+        self.ground = None;
+        self.block_end = at + CUT_DISTANCE as u64;
+    }
+
     /// The places chosen since the last call. What was sent up to here is out of reach.
     pub(super) fn take(&mut self) -> Vec<Place> {
         self.line = None;

@@ -8,6 +8,7 @@
 //! goes on at once, even if it never ends.
 
 use memchr::memchr;
+use shellward_protocol::limits::CUTS_MAX;
 use shellward_protocol::message::Cut;
 use shellward_protocol::modes::{INSERT, KEYPAD};
 use shellward_protocol::{Modes, message::Marks};
@@ -157,6 +158,10 @@ impl Scanner {
                             let keeps =
                                 self.marks == Marks::Keep && matches!(found, Found::Mark(_));
                             let run_end = if keeps { end } else { at };
+                            if matches!(found, Found::Mark(_)) {
+                                let here = self.out + (run_end - run) as u64;
+                                self.planner.boundary(here, self.state.modes);
+                            }
                             self.pass(text.get(run..run_end).unwrap_or_default(), sink);
                             sink.found(found, &self.state);
                             run = end;
@@ -346,7 +351,7 @@ impl Scanner {
         let start = self.out;
         self.out += text.len() as u64;
         let relative = |at: u64| usize::try_from(at.saturating_sub(start)).unwrap_or(usize::MAX);
-        let cuts = places
+        let mut cuts: Vec<Cut> = places
             .iter()
             .filter_map(|place| {
                 let at = u32::try_from(relative(place.at)).ok()?;
@@ -356,6 +361,10 @@ impl Scanner {
                 })
             })
             .collect();
+        // One for each block, one more for a block that began before, and one at the end.
+        if cuts.len() > CUTS_MAX {
+            cuts.remove(0);
+        }
         sink.text(text, cuts, relative(self.active).min(text.len()));
     }
 }

@@ -230,6 +230,14 @@ fn modes_in_force_stand_at_each_cut() {
 }
 
 #[test]
+fn output_before_a_mark_may_be_cut_at_its_end() {
+    let seen = scan("one\r\ntwo\u{1b}[m\u{1b}]133;D\u{7}$ ");
+    assert_eq!(seen.cuts, [("one\r\ntwo\u{1b}[m".len(), Modes::default())]);
+    let seen = scan("\u{1b}]133;D\u{7}\u{1b}]133;A\u{7}$ ");
+    assert_eq!(seen.cuts, []);
+}
+
+#[test]
 fn lines_are_cut_at_their_ends() {
     let text = "0123456789\r\n".repeat(10_000);
     for step in [OUTPUT_CHUNK_MAX, 7, 1000] {
