@@ -190,3 +190,122 @@ fn quoted(value: &[u8], quote: &[u8], backslash: &[u8]) -> Vec<u8> {
     text.push(b'\'');
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read as _;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    fn installed(
+        shell: Shell,
+        variables: &[(&str, &str)],
+    ) -> (Installed, Vec<String>, Environment, tempfile::TempDir) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut argv = vec![b"shell".to_vec()];
+        let mut environment: Environment = variables
+            .iter()
+            .map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec()))
+            .collect();
+        let installed = install(shell, &dir.path().join("x.d"), &mut argv, &mut environment);
+        let argv = argv
+            .into_iter()
+            .map(|word| String::from_utf8(word).unwrap());
+        (installed.unwrap(), argv.collect(), environment, dir)
+    }
+
+    fn read(installed: &Installed, file: &str) -> String {
+        let path = installed.dir.join(file);
+        let mode = path.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{file} is nobody else's");
+        std::fs::read_to_string(path).unwrap()
+    }
+
+    #[test]
+    fn every_shell_is_told_where_its_script_is_and_nothing_secret() {
+        let (bash, argv, environment, _bash) = installed(Shell::Bash, &[]);
+        assert_eq!(
+            argv[1..],
+            [
+                "--rcfile".to_owned(),
+                bash.dir.join("bash").display().to_string()
+            ]
+        );
+        assert_eq!(environment.len(), 0);
+        assert_eq!(read(&bash, "bash"), BASH);
+
+        let (zsh, argv, environment, _zsh) = installed(Shell::Zsh, &[]);
+        assert_eq!(argv.len(), 1);
+        assert_eq!(environment[&b"ZDOTDIR"[..]], zsh.dir.as_os_str().as_bytes());
+        assert!(read(&zsh, ".zshenv").starts_with("__shellward_zdotdir_set=0\n"));
+
+        let (fish, argv, environment, _fish) = installed(Shell::Fish, &[]);
+        assert_eq!(argv.len(), 1);
+        let dirs = format!("{}:/usr/local/share:/usr/share", fish.dir.display());
+        assert_eq!(environment[&b"XDG_DATA_DIRS"[..]], dirs.as_bytes());
+        assert_eq!(read(&fish, "fish/vendor_conf.d/shellward.fish"), FISH);
+        for installed in [&bash, &zsh, &fish] {
+            let secret = installed.nonce.0.as_bytes();
+            assert_eq!(secret.len(), 32);
+            let is_in = |bytes: &[u8]| bytes.windows(32).any(|window| window == secret);
+            assert!(!environment.values().any(|value| is_in(value)));
+            assert_eq!(format!("{:?}", installed.nonce), "Nonce");
+        }
+    }
+
+    #[test]
+    fn what_a_variable_was_is_quoted_for_the_shell() {
+        let value = "/a'b\\c d$e";
+        let (zsh, _, _, _zsh) = installed(Shell::Zsh, &[("ZDOTDIR", value)]);
+        let header = "__shellward_zdotdir_set=1\n__shellward_zdotdir='/a'\\''b\\c d$e'\n";
+        assert!(read(&zsh, ".zshenv").starts_with(header));
+        let (fish, _, environment, _fish) = installed(Shell::Fish, &[("XDG_DATA_DIRS", value)]);
+        let header = "set -g __shellward_xdg '/a\\'b\\\\c d$e'\n";
+        assert!(read(&fish, "fish/vendor_conf.d/shellward.fish").starts_with(header));
+        let dirs = format!("{}:{value}", fish.dir.display());
+        assert_eq!(environment[&b"XDG_DATA_DIRS"[..]], dirs.as_bytes());
+    }
+
+    #[test]
+    fn the_secret_is_given_once_and_the_files_go_with_their_owner() {
+        let (bash, _, _, _above) = installed(Shell::Bash, &[]);
+        let dir = bash.dir.clone();
+        let mut fifo = OpenOptions::new()
+            .read(true)
+            .custom_flags(nix::libc::O_NONBLOCK)
+            .open(dir.join("nonce"))
+            .unwrap();
+        let mut bytes = [0; 100];
+        let n = fifo.read(&mut bytes).unwrap();
+        let text = std::str::from_utf8(&bytes[..n]).unwrap();
+        assert_eq!(text.trim_end(), bash.nonce.0);
+        assert!(text.ends_with("\n\n"), "a second reader does not wait");
+        assert!(fifo.read(&mut bytes).is_err(), "and gets nothing");
+        drop(bash);
+        assert!(!dir.exists());
+    }
+
+    #[test]
+    fn a_directory_that_is_there_already_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("mine"), "x").unwrap();
+        let result = install(
+            Shell::Bash,
+            dir.path(),
+            &mut Vec::new(),
+            &mut Environment::new(),
+        );
+        assert!(result.is_err());
+        assert!(dir.path().join("mine").exists());
+    }
+
+    #[test]
+    fn shells_are_known_by_their_program() {
+        assert_eq!(Shell::of(b"/usr/bin/zsh"), Some(Shell::Zsh));
+        assert_eq!(Shell::of(b"/bin/bash"), Some(Shell::Bash));
+        assert_eq!(Shell::of(b"/x/fish"), Some(Shell::Fish));
+        for other in [&b"/bin/sh"[..], b"/bin/rbash", b"/bin/dash", b"/", b""] {
+            assert_eq!(Shell::of(other), None);
+        }
+    }
+}

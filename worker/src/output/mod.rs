@@ -34,13 +34,13 @@ use screen::Screen;
 /// What is known about a terminal from what it has printed.
 pub(crate) struct Output {
     scanner: Scanner,
-    rest: Rest,
+    known: Known,
     /// The files of our script, until it has read them.
     installed: Option<Installed>,
 }
 
 /// Everything but the scanner, which hands it what it finds.
-struct Rest {
+struct Known {
     is_pty: bool,
     shell: Pid,
     commands: Commands,
@@ -54,7 +54,7 @@ struct Rest {
 
 /// One turn: what is known, and where it goes.
 struct Turn<'a> {
-    rest: &'a mut Rest,
+    known: &'a mut Known,
     outbox: &'a mut Outbox,
     now: Instant,
     failure: Option<WireError>,
@@ -72,7 +72,7 @@ impl Output {
         let nonce: Option<Nonce> = installed.as_ref().map(|installed| installed.nonce.clone());
         Self {
             scanner: Scanner::new(marks),
-            rest: Rest {
+            known: Known {
                 is_pty,
                 shell,
                 commands: Commands::new(is_pty, nonce),
@@ -87,7 +87,7 @@ impl Output {
 
     /// Before anything was printed: whether commands can be told apart from the start.
     pub(crate) fn begin(&mut self, outbox: &mut Outbox) -> Result<(), WireError> {
-        match self.rest.commands.begin() {
+        match self.known.commands.begin() {
             Some(what) => outbox.event(what),
             None => Ok(()),
         }
@@ -101,7 +101,7 @@ impl Output {
         outbox: &mut Outbox,
     ) -> Result<(), WireError> {
         let mut turn = Turn {
-            rest: &mut self.rest,
+            known: &mut self.known,
             outbox,
             now,
             failure: None,
@@ -111,7 +111,7 @@ impl Output {
             turn.tell(Happened::Title(Data::from(title)));
         }
         let result = turn.failure.map_or(Ok(()), Err);
-        if self.rest.is_loaded {
+        if self.known.is_loaded {
             self.installed = None;
         }
         result
@@ -120,7 +120,7 @@ impl Output {
     /// What was held back goes on: nothing will follow it.
     pub(crate) fn finish(&mut self, now: Instant, outbox: &mut Outbox) -> Result<(), WireError> {
         let mut turn = Turn {
-            rest: &mut self.rest,
+            known: &mut self.known,
             outbox,
             now,
             failure: None,
@@ -136,7 +136,7 @@ impl Output {
         outbox: &mut Outbox,
     ) -> Result<(), WireError> {
         self.finish(now, outbox)?;
-        match self.rest.commands.finish(None, now) {
+        match self.known.commands.finish(None, now) {
             Some(what) => outbox.event(what),
             None => Ok(()),
         }
@@ -144,31 +144,31 @@ impl Output {
 
     /// Something was typed by a client.
     pub(crate) fn typed(&mut self, bytes: &[u8]) {
-        self.rest.commands.typed(bytes);
+        self.known.commands.typed(bytes);
     }
 
     pub(crate) fn resize(&mut self, size: Size) {
-        self.rest.screen.resize(size);
+        self.known.screen.resize(size);
     }
 
     /// Answers to be typed.
     pub(crate) fn take_answers(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.rest.answers)
+        std::mem::take(&mut self.known.answers)
     }
 
     /// Gives back memory that only a flood needs.
     pub(crate) fn rest(&mut self) {
-        self.rest.screen.rest();
+        self.known.screen.rest();
     }
 }
 
 impl Turn<'_> {
     fn tell(&mut self, what: Happened<'static>) {
         if let Happened::Directory(path) = &what {
-            if self.rest.directory == path.as_slice() {
+            if self.known.directory == path.as_slice() {
                 return;
             }
-            self.rest.directory = path.as_slice().to_vec();
+            self.known.directory = path.as_slice().to_vec();
         }
         if self.failure.is_none() {
             self.failure = self.outbox.event(what).err();
@@ -199,9 +199,9 @@ impl Turn<'_> {
 
 impl Sink for Turn<'_> {
     fn text(&mut self, text: &str, cuts: Vec<Cut>, active: usize) {
-        if self.rest.is_pty {
-            self.rest.screen.push(text, active);
-            self.rest.commands.printed(text);
+        if self.known.is_pty {
+            self.known.screen.push(text, active);
+            self.known.commands.printed(text);
         }
         if self.failure.is_none() {
             self.failure = self.send(text, cuts).err();
@@ -212,14 +212,14 @@ impl Sink for Turn<'_> {
         match found {
             Found::Mark(signed) => {
                 let now = Now::at(self.now);
-                let (commands, screen) = (&mut self.rest.commands, &mut self.rest.screen);
+                let (commands, screen) = (&mut self.known.commands, &mut self.known.screen);
                 let size = screen.size();
                 for outcome in commands.mark(signed, now, size, || screen.cursor().1) {
                     match outcome {
                         Outcome::Tell(what) => self.tell(what),
-                        Outcome::Loaded => self.rest.is_loaded = true,
+                        Outcome::Loaded => self.known.is_loaded = true,
                         Outcome::ShellDirectory(path) => {
-                            if let Some(path) = shell_directory(&path, self.rest.shell) {
+                            if let Some(path) = shell_directory(&path, self.known.shell) {
                                 self.tell(Happened::Directory(Data::from(path)));
                             }
                         }
@@ -227,9 +227,9 @@ impl Sink for Turn<'_> {
                 }
             }
             // Without a terminal there is nobody who could be asked.
-            Found::Query(_) if !self.rest.is_pty => {}
+            Found::Query(_) if !self.known.is_pty => {}
             Found::Query(query) => {
-                let screen = &mut self.rest.screen;
+                let screen = &mut self.known.screen;
                 let size = screen.size();
                 let answer = queries::answer(
                     &query,
@@ -241,8 +241,8 @@ impl Sink for Turn<'_> {
                         cursor: &mut || screen.cursor(),
                     },
                 );
-                if self.rest.answers.len() + answer.len() <= ANSWERS_MAX {
-                    self.rest.answers.extend_from_slice(answer.as_bytes());
+                if self.known.answers.len() + answer.len() <= ANSWERS_MAX {
+                    self.known.answers.extend_from_slice(answer.as_bytes());
                 }
             }
         }
