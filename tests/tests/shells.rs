@@ -36,7 +36,8 @@ fn home(files: &[(&str, &str)]) -> HostBuilder {
 fn prompt(shell: &str) -> &'static str {
     match shell {
         BASH => "$ ",
-        ZSH => "zsh> ",
+        // And what zsh sends once its line editor runs: a Ctrl-C before that does nothing.
+        ZSH => "zsh> \u{1b}[K\u{1b}[?1h\u{1b}=\u{1b}[?2004h",
         _ => "fish> ",
     }
 }
