@@ -94,6 +94,39 @@ fn wait_for_a_command_that_was_just_sent_or_runs_or_has_run() {
 }
 
 #[test]
+fn a_line_that_starts_no_command_is_no_answer() {
+    let host = Host::builder().option("--shell", "/bin/bash").start();
+    ok(&host.cli(&["new", "--name", "x"]));
+    line(&host, "x", "true");
+    assert_eq!(code(&host.cli(&["wait", "x", "--command"])).0, 0);
+    for typed in ["if then", "", "echo 'open"] {
+        line(&host, "x", typed);
+        let (exit, words) = code(&host.cli(&["wait", "x", "--command"]));
+        assert_eq!(exit, 1, "{typed:?}");
+        assert!(words.contains("started no command"), "{words}");
+    }
+    // The rest of the open quote starts one.
+    line(&host, "x", "end'; (exit 4)");
+    assert_eq!(
+        code(&host.cli(&["wait", "x", "--command"])),
+        (4, String::new())
+    );
+    // Nothing typed since: the last one's.
+    assert_eq!(code(&host.cli(&["wait", "x", "--command"])).0, 4);
+    // The shell's own end has no code as a command, but as a terminal.
+    line(&host, "x", "exit 5");
+    assert_eq!(
+        code(&host.cli(&["wait", "x", "--command"])),
+        (5, String::new())
+    );
+    assert_eq!(
+        code(&host.cli(&["wait", "x", "--command"])),
+        (5, String::new())
+    );
+    host.stop();
+}
+
+#[test]
 fn an_exit_code_that_is_not_known_is_1_with_words() {
     let host = dash();
     for (end, wanted) in [("A", "not known"), ("D", "not known"), ("D;4711", "4711")] {
@@ -177,8 +210,8 @@ fn whoever_waits_for_a_command_gets_its_end_also_when_the_worker_is_killed() {
     )
     .unwrap();
     let (exit, words) = code(&waiting.wait_with_output().unwrap());
-    assert_eq!(exit, 1);
-    assert!(words.contains("not known"), "{words}");
+    assert_eq!(exit, 128);
+    assert!(words.contains("SIGKILL"), "{words}");
     assert_eq!(code(&host.cli(&["wait", "x"])).0, 128);
     host.stop();
 }

@@ -109,9 +109,9 @@ Examples:
     Read(Read),
     /// Wait until a terminal, or the command that runs in it, ends; exit with its exit code
     ///
-    /// With --command, if no command runs, it waits until the terminal has been quiet for a moment
-    /// (250 ms, at most 2 s), so that what was just sent can start; if none does, the last command's
-    /// exit code is taken.
+    /// With --command, if none runs, a line that was typed since the last one has 2 s to start one; if
+    /// it does not (an empty line, a syntax error, an open quote), that is an error, exit code 1. If
+    /// none was typed, the last command's exit code is taken. `exit 5` has that of the terminal.
     ///
     /// A terminal that was ended by a signal has exit code 128, and the signal's name is printed on
     /// stderr; a command that was has 128 and the signal's number, as shells tell it. 1 stands for

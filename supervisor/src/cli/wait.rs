@@ -60,6 +60,8 @@ struct Awaited {
     /// Whether it tells commands apart.
     detects: bool,
     newest: Newest,
+    /// Whether a line was typed that has started no command so far.
+    line_typed: bool,
     end: Option<End>,
 }
 
@@ -76,6 +78,7 @@ impl Awaited {
             uri: uri.to_owned(),
             detects: entry["detectsCommands"] == true,
             newest,
+            line_typed: entry["lineTyped"] == true,
             end: None,
         };
         if entry["state"] == "exited" {
@@ -113,6 +116,7 @@ impl Awaited {
             Some("terminal/commandExecuted") => {
                 let id = action["commandId"].as_str().unwrap_or_default();
                 self.newest = Newest::Running(id.to_owned());
+                self.line_typed = false;
             }
             Some("terminal/commandFinished") => {
                 let id = action["commandId"].as_str();
@@ -196,24 +200,50 @@ async fn command_end(
         }
         let until = if running {
             deadline
+        } else if awaited.line_typed {
+            // On a busy machine a shell takes its time to start what was typed.
+            deadline.min(give_up)
         } else {
             deadline.min(give_up).min(Instant::now() + QUIET)
         };
         match client.next(until).await? {
-            Some(message) => {
-                if let Some(end) = awaited.take(&message)? {
-                    return Ok(Some(end));
+            Some(message) => match awaited.take(&message)? {
+                Some(End::Command(None)) => {
+                    return shells_own_end(client, awaited).await.map(Some);
                 }
-            }
+                Some(end) => return Ok(Some(end)),
+                None => {}
+            },
             None if running || Instant::now() >= deadline => return Ok(None),
             None => break,
         }
     }
     match awaited.newest {
+        Newest::Finished(_) if awaited.line_typed && awaited.end.is_none() => bail!(
+            "what was typed last has started no command: an empty line, a syntax error, or the \
+             shell wants more; see what it shows with `shellward read`"
+        ),
+        Newest::Finished(None) if awaited.end.is_some() => Ok(awaited.end.take()),
         Newest::Finished(code) => Ok(Some(End::Command(code))),
         _ if !awaited.detects => Err(NoCommandDetection.into()),
+        Newest::None if awaited.line_typed => bail!(
+            "no command has run in this terminal yet; type one with `shellward send`. If you did, \
+             the shell wants more, or a start-up file has put another shell in its place"
+        ),
         _ => bail!("no command has run in this terminal yet; type one with `shellward send`"),
     }
+}
+
+/// A command that ended without a code: if the shell ended with it (`exit 5`), it has the shell's.
+async fn shells_own_end(client: &mut Client, awaited: &mut Awaited) -> anyhow::Result<End> {
+    let deadline = Instant::now() + QUIET;
+    while awaited.end.is_none() {
+        match client.next(deadline).await? {
+            Some(message) => drop(awaited.take(&message)?),
+            None => break,
+        }
+    }
+    Ok(awaited.end.take().unwrap_or(End::Command(None)))
 }
 
 /// An exit code as ours.

@@ -105,6 +105,9 @@ impl Core {
                 self.send(sender, text);
                 // Last, because the task that is woken last runs first, and this one is waited for.
                 link.input(data.as_bytes()).map_err(refuse)?;
+                if let Some(terminal) = self.terminals.get_mut(&key) {
+                    terminal.commands.typed(data);
+                }
             }
             ClientAction::Resized(size) => {
                 if self.settings.size_from_holder {

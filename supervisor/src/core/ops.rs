@@ -87,6 +87,7 @@ impl Core {
             "createdAt": terminal.created_at,
             "restarts": 0,
             "detectsCommands": document.detects_commands(),
+            "lineTyped": terminal.commands.line_typed,
             "lastCommand": match &terminal.commands.newest {
                 Newest::None => Value::Null,
                 Newest::Running(Open { id, .. }) => {

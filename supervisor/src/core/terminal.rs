@@ -80,18 +80,29 @@ pub(super) enum Newest {
 pub(super) struct Commands {
     started: u64,
     pub newest: Newest,
+    /// Whether Enter was typed at a prompt and no command has started since: an empty line, a
+    /// syntax error, or the shell wants more. The newest command is not the answer to it then.
+    pub line_typed: bool,
 }
 
 impl Commands {
     /// Names a command that starts.
     pub fn start(&mut self, now: Instant) -> String {
         self.started += 1;
+        self.line_typed = false;
         let id = self.started.to_string();
         self.newest = Newest::Running(Open {
             id: id.clone(),
             since: now,
         });
         id
+    }
+
+    /// Something was typed. What is typed into a running command is its own.
+    pub fn typed(&mut self, data: &str) {
+        if !matches!(self.newest, Newest::Running(_)) && data.contains(['\r', '\n']) {
+            self.line_typed = true;
+        }
     }
 
     /// Ends the command that is open, if one is.
@@ -146,6 +157,7 @@ impl Terminal {
             commands: Commands {
                 started: 0,
                 newest: Newest::None,
+                line_typed: false,
             },
             subscribers: Vec::new(),
             shared: Arc::new(Shared::new(&uri)),

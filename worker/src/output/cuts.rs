@@ -27,6 +27,8 @@ pub(super) struct Planner {
     line: Option<Place>,
     ground: Option<Place>,
     chosen: Vec<Place>,
+    /// Where the output began that the chosen places are of.
+    taken_at: u64,
 }
 
 impl Planner {
@@ -37,13 +39,20 @@ impl Planner {
             line: None,
             ground: None,
             chosen: Vec::new(),
+            taken_at: 0,
         }
     }
 
     /// A stretch of text between sequences, which starts at `at` of the output.
     pub(super) fn ground(&mut self, mut at: u64, mut text: &str, modes: Modes) {
-        while at >= self.block_end {
+        if at >= self.block_end {
             self.close(at);
+            // A sequence longer than a block: where it ends is the first place after it, and what
+            // follows must not go with it.
+            if self.owed && at > self.taken_at {
+                self.owed = false;
+                self.chosen.push(Place { at, modes });
+            }
         }
         loop {
             let room = usize::try_from(self.block_end - at).unwrap_or(usize::MAX);
@@ -113,8 +122,9 @@ impl Planner {
         self.block_end = at + CUT_DISTANCE as u64;
     }
 
-    /// The places chosen since the last call. What was sent up to here is out of reach.
-    pub(super) fn take(&mut self) -> Vec<Place> {
+    /// The places chosen since the last call. What was sent up to `sent_to` is out of reach.
+    pub(super) fn take(&mut self, sent_to: u64) -> Vec<Place> {
+        self.taken_at = sent_to;
         self.line = None;
         self.ground = None;
         std::mem::take(&mut self.chosen)

@@ -344,7 +344,7 @@ impl Scanner {
 
     /// Sends text on.
     fn pass(&mut self, text: &str, sink: &mut impl Sink) {
-        let places = self.planner.take();
+        let places = self.planner.take(self.out + text.len() as u64);
         if text.is_empty() {
             return;
         }

@@ -238,6 +238,23 @@ fn output_before_a_mark_may_be_cut_at_its_end() {
 }
 
 #[test]
+fn what_follows_a_long_sequence_is_cut_off_from_it() {
+    for len in [5000, 100_000, 1_000_000] {
+        let text = format!("before\u{1b}]0;{}\u{7}big\r\n", "A".repeat(len));
+        let after = text.len() - "big\r\n".len();
+        for step in [usize::MAX >> 1, 60_000, 1000] {
+            let cuts = scan_in(&text, || step, Marks::Strip).cuts;
+            // One that ends with what was read is cut off at the next line end only.
+            assert!(
+                cuts.iter().any(|(at, _)| *at == after || *at == text.len()),
+                "{len} in steps of {step}: {cuts:?}"
+            );
+        }
+        assert_eq!(scan(&text).cuts.first().map(|(at, _)| *at), Some(after));
+    }
+}
+
+#[test]
 fn lines_are_cut_at_their_ends() {
     let text = "0123456789\r\n".repeat(10_000);
     for step in [OUTPUT_CHUNK_MAX, 7, 1000] {
