@@ -19,8 +19,8 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     #[serde(skip)]
     pub config: Option<PathBuf>,
-    /// Where clients connect: HOST:PORT (port 0 picks one) or unix:PATH; repeat for more
-    /// [default: 127.0.0.1:9190 and unix:RUNTIME_DIR/ahp.sock]
+    /// Where clients connect: HOST:PORT (port 0 picks one) or unix:PATH; repeat for more. Besides,
+    /// there always is unix:RUNTIME_DIR/ahp.sock, for the other commands [default: 127.0.0.1:9190]
     #[arg(long, value_name = "ADDR")]
     #[serde(default)]
     pub listen: Vec<String>,
