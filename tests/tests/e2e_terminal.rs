@@ -57,12 +57,16 @@ async fn created_subscribed_at_once_and_typed_into_it_answers() {
         json!({"kind": "client", "clientId": raw.client_id()})
     );
     assert!(state.get("exitCode").is_none_or(Value::is_null), "{state}");
-    // bash is started with our integration; on pipes there is none.
-    assert_eq!(state["supportsCommandDetection"], !on_pipes());
     assert_eq!(terminal.output_of("echo $((6*7))").await.trim(), "42");
     assert_eq!(
         terminal.output_of("tty | cut -c1-9").await.trim(),
         if on_pipes() { "not a tty" } else { "/dev/pts/" }
+    );
+    // bash is started with our integration, which is announced by an action if it was not in the
+    // snapshot already; on pipes there is none.
+    assert_eq!(
+        terminal.folded.state.supports_command_detection,
+        Some(!on_pipes())
     );
     host.stop();
 }
