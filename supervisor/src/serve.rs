@@ -37,12 +37,11 @@ enum End {
     AtOnce,
 }
 
-/// Serves until told to end.
+/// Serves until told to end; `args` are complete ([`ServeArgs::with_file`]).
 ///
 /// # Errors
 /// Something that is needed is missing or already taken; the message says what to do.
 pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
-    let args = args.with_file()?;
     let shell_umask = umask(Mode::S_IRWXG | Mode::S_IRWXO);
     let shell_limits = raise_descriptor_limit();
     nix::sys::prctl::set_child_subreaper(true)
