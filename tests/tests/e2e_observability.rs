@@ -420,7 +420,7 @@ async fn a_host_that_ends_says_so_and_takes_nobody() {
     assert_eq!((status, samples(&page)[&state("ending")]), (200, 1.0));
     let refused = host.cli(&["ps"]);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert_eq!(refused.status.code(), Some(3), "{said}");
     assert!(said.contains("shutting down"), "{said}");
     assert!(host.wait_end().success());
     assert_eq!(raw.wait_closed().await.0, 1001);
@@ -466,10 +466,17 @@ async fn every_line_of_the_json_log_is_an_object_and_what_concerns_one_carries_i
         .unwrap();
     assert_eq!(get(host.address(), "/metrics?tkn=hunter2", "").await.0, 401);
     raw.close().await;
-    poll_for("the end of the killed worker in the log", DEADLINE, || {
+    // The ends of both are told a moment after they are seen.
+    poll_for("the ends in the log", DEADLINE, || {
+        let lines = lines(&host);
+        let created = lines.iter().find(|line| line["terminal"] == ids[1])?;
         let ended =
-            |line: &Value| line["terminal"] == ids[1] && line["message"] == "a worker has ended";
-        lines(&host).iter().any(ended).then_some(())
+            |line: &&Value| line["terminal"] == ids[1] && line["message"] == "a worker has ended";
+        let left = |line: &&Value| {
+            line["connection"] == created["connection"] && line["message"] == "disconnected"
+        };
+        lines.iter().find(ended)?;
+        lines.iter().find(left).map(drop)
     });
 
     let log = host.log();

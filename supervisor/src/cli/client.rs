@@ -18,10 +18,16 @@ use crate::rundir;
 /// How long an answer may take: a terminal's start or end is the slowest.
 const ANSWER_TIME: Duration = Duration::from_secs(30);
 
-/// No supervisor answers there: exit code 3.
+/// No supervisor serves us there: exit code 3.
 #[derive(Debug, thiserror::Error)]
-#[error("no host is running at {0}; start one with `shellward serve`")]
-pub struct NotAvailable(PathBuf);
+pub enum NotAvailable {
+    /// Nobody listens.
+    #[error("no host is running at {0}; start one with `shellward serve`")]
+    Nobody(PathBuf),
+    /// One is there and takes nobody, and says why.
+    #[error("the host at {0} says: {1}")]
+    Says(PathBuf, String),
+}
 
 /// A handshake that failed. A host that is there says in words why it takes nobody.
 fn refused(socket: &Path, error: Error) -> anyhow::Error {
@@ -30,7 +36,9 @@ fn refused(socket: &Path, error: Error) -> anyhow::Error {
         _ => None,
     };
     match words.map(String::from_utf8_lossy) {
-        Some(words) if !words.trim().is_empty() => anyhow::anyhow!(one_line(words.trim())),
+        Some(words) if !words.trim().is_empty() => {
+            NotAvailable::Says(socket.to_owned(), one_line(words.trim())).into()
+        }
         _ => anyhow::Error::from(error).context(format!(
             "what listens at {} is no shellward host",
             socket.display()
@@ -54,7 +62,7 @@ impl Client {
             .await
             .map_err(|error| match error.kind() {
                 std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused => {
-                    anyhow::Error::from(NotAvailable(socket.clone()))
+                    anyhow::Error::from(NotAvailable::Nobody(socket.clone()))
                 }
                 _ => anyhow::Error::from(error).context(format!(
                     "cannot connect to the host at {}",

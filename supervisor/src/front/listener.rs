@@ -142,22 +142,23 @@ impl Front {
             let Ok(permit) = Arc::clone(places).acquire_owned().await else {
                 return;
             };
-            let id = self.next_id();
             let accepted = match &listener {
                 Listener::Tcp(tcp) => tcp.accept().await.and_then(|(stream, _)| {
                     stream.set_nodelay(true)?;
+                    let id = self.next_id();
                     let arrival = Arrival::Tcp(stream.local_addr()?);
                     tokio::spawn(Arc::clone(&self).http(stream, id, arrival, permit));
                     Ok(())
                 }),
                 Listener::Unix(unix, _) => unix.accept().await.and_then(|(stream, _)| {
+                    let id = self.next_id();
                     let arrival = Arrival::Unix(stream.peer_cred()?.uid());
                     tokio::spawn(Arc::clone(&self).http(stream, id, arrival, permit));
                     Ok(())
                 }),
             };
             if let Err(error) = accepted {
-                tracing::warn!(connection = id.0, %error, "a connection could not be accepted");
+                tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
