@@ -127,7 +127,8 @@ async fn the_token_and_what_is_typed_are_in_no_json_log_at_any_level() {
     terminal.line("pass''word-hunter2").await;
     terminal.output_of("echo y").await;
     let log = host.log();
-    assert!(log.lines().count() > 3 && lines(&host).len() > 3);
+    // Connected, created, runs; on pipes there is no probe that says anything.
+    assert!(lines(&host).len() >= 3, "{log}");
     assert!(!log.contains("word-hunter2") && !log.contains(host.token()));
     host.stop();
 }
