@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 mod choices;
 
-pub use choices::{Claims, From, MarksMode, OnExit, PtyMode, ShellIntegration};
+pub use choices::{Claims, From, LogFormat, MarksMode, OnExit, PtyMode, ShellIntegration};
 
 /// The flags of `shellward serve`. The configuration file has the same names as keys.
 #[derive(Debug, Default, Clone, Args, Deserialize)]
@@ -87,6 +87,9 @@ pub struct ServeArgs {
     #[arg(long)]
     #[serde(default)]
     pub ready_json: bool,
+    /// How log lines on stderr look [default: text]
+    #[arg(long, value_enum)]
+    pub log: Option<LogFormat>,
     /// Who may take a terminal that a connected client holds [default: held]
     #[arg(long, value_enum)]
     pub claims: Option<Claims>,
@@ -201,6 +204,7 @@ impl ServeArgs {
             on_exit: self.on_exit.or(file.on_exit),
             keep_exited: self.keep_exited.or(file.keep_exited),
             ready_json: self.ready_json || file.ready_json,
+            log: self.log.or(file.log),
             claims: self.claims.or(file.claims),
             input_from: self.input_from.or(file.input_from),
             size_from: self.size_from.or(file.size_from),
@@ -399,7 +403,7 @@ mod tests {
     fn flags_win_over_the_file_and_unknown_keys_are_named() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("c.toml");
-        std::fs::write(&path, "listen = [\"127.0.0.1:1\"]\nkeep-exited = \"5m\"\nwithout-connection-token = true\nclaims = \"open\"\nmarks = \"keep\"\nshell-integration = \"off\"\n").unwrap();
+        std::fs::write(&path, "listen = [\"127.0.0.1:1\"]\nkeep-exited = \"5m\"\nwithout-connection-token = true\nclaims = \"open\"\nmarks = \"keep\"\nshell-integration = \"off\"\nlog = \"json\"\n").unwrap();
         let args = ServeArgs {
             config: Some(path.clone()),
             keep_exited: Some("1s".into()),
@@ -411,6 +415,7 @@ mod tests {
         assert_eq!(merged.listen, ["127.0.0.1:1"]);
         assert_eq!(merged.claims, Some(Claims::Open));
         assert_eq!(merged.marks, Some(MarksMode::Keep));
+        assert_eq!(merged.log, Some(LogFormat::Json));
         assert_eq!(merged.shell_integration, Some(ShellIntegration::Off));
         assert!(!merged.without_connection_token);
         std::fs::write(&path, "lisen = []\n").unwrap();

@@ -6,13 +6,25 @@ use std::time::Instant;
 
 use shellward_protocol::message::{Limit, Marks};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::core::{Core, Effect, Settings, TerminalKey};
 use crate::limits::{PARALLEL_STARTS, SHUTDOWN_TIME, STOPPED_WORKER_TIME, TERMINATE_TIME};
+use crate::metrics::Metrics;
 use crate::probe::Verdict;
 use crate::ptys::Ptys;
 use crate::worker_link::{self, Workers};
+
+/// Where the host is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// It does not know yet whether ptys work; clients wait.
+    Starting,
+    /// Clients are served.
+    Serving,
+    /// It ends; no more clients are taken.
+    Ending,
+}
 
 /// Everything that tasks of the host share.
 #[derive(Debug)]
@@ -37,6 +49,9 @@ pub struct Host {
     terminal_left: Notify,
     /// Somebody asked for an orderly end.
     pub shutdown: Notify,
+    /// Where everything is counted; the core counts there, too.
+    pub(crate) metrics: Arc<Metrics>,
+    stage: watch::Sender<Stage>,
     /// Effects are carried out by tasks, which need the host; set once, at the start.
     this: std::sync::Weak<Host>,
 }
@@ -70,8 +85,11 @@ impl Host {
     pub fn new(parts: Parts) -> Arc<Self> {
         // serverSeq must never go back, also not over a restart (design.md, "State").
         let seq = parts.epoch << 32;
+        let core = Core::new(parts.settings, seq);
         Arc::new_cyclic(|this| Self {
-            core: Mutex::new(Core::new(parts.settings, seq)),
+            metrics: core.metrics(),
+            stage: watch::Sender::new(Stage::Starting),
+            core: Mutex::new(core),
             workers: Workers::default(),
             ptys: parts.ptys,
             worker_binary: parts.worker_binary,
@@ -87,6 +105,27 @@ impl Host {
             shutdown: Notify::new(),
             this: this.clone(),
         })
+    }
+
+    /// Where the host is in its life.
+    #[must_use]
+    pub fn stage(&self) -> Stage {
+        *self.stage.borrow()
+    }
+
+    /// The host is there from now on.
+    pub fn set_stage(&self, stage: Stage) {
+        self.stage.send_replace(stage);
+    }
+
+    /// Waits while the host starts; where it is then.
+    pub async fn started(&self) -> Stage {
+        let mut stage = self.stage.subscribe();
+        match stage.wait_for(|stage| *stage != Stage::Starting).await {
+            Ok(stage) => *stage,
+            // The sender is ours and lives as long.
+            Err(_) => Stage::Ending,
+        }
     }
 
     /// Runs `change` on the core, then carries out what it asked for.
@@ -125,6 +164,14 @@ impl Host {
                 tokio::spawn(async move {
                     host.ask_probe().await;
                     host.with_core(|core, _, _| core.probe_answered());
+                });
+            }
+            Effect::Report => {
+                // A read from /proc may take a moment where a machine is busy.
+                tokio::task::spawn_blocking(move || {
+                    let pids = host.with_core(|core, _, _| core.worker_pids());
+                    let memory = worker_link::resident(&pids);
+                    host.with_core(|core, now, _| core.report(&memory, now));
                 });
             }
         }
@@ -171,7 +218,7 @@ impl Host {
         };
         while child.recv().await.is_some() {
             for (control, signal) in self.workers.newly_stopped() {
-                tracing::warn!(worker = control.pid, "a worker was stopped");
+                tracing::warn!(terminal = %control.terminal, worker = control.pid, "a worker was stopped");
                 tokio::spawn(async move {
                     tokio::time::sleep(STOPPED_WORKER_TIME).await;
                     Workers::end_if_stopped(&control, signal);
@@ -180,15 +227,13 @@ impl Host {
         }
     }
 
-    /// Ends every terminal and closes every connection; false if some would not end in time.
-    pub async fn end(&self) -> bool {
+    /// Ends every terminal; false if some would not end in time.
+    pub async fn end_terminals(&self) -> bool {
         let all = async {
             while !self.with_core(|core, _, effects| core.end_all(effects)) {
                 self.terminal_left.notified().await;
             }
         };
-        let ended = tokio::time::timeout(SHUTDOWN_TIME, all).await.is_ok();
-        self.with_core(|core, _, _| core.close_all());
-        ended
+        tokio::time::timeout(SHUTDOWN_TIME, all).await.is_ok()
     }
 }

@@ -13,6 +13,7 @@ pub mod front;
 pub mod host;
 pub mod limits;
 pub mod log;
+pub mod metrics;
 pub mod outbox;
 pub mod probe;
 pub mod ptys;

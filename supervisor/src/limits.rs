@@ -152,3 +152,29 @@ pub const TOKEN_BYTES: usize = 1024;
 
 /// A unix socket path's length limit in bytes, without the final NUL (unix(7), `sun_path`).
 pub const SOCKET_PATH_BYTES: usize = 107;
+
+/// The bounds of what is measured in time, in microseconds, and as a scrape shows them. From an echo
+/// without a pause (0.1 ms in a quiet host) to a start that is about to be given up.
+pub const LATENCY_BUCKETS: [(u64, &str); 15] = [
+    (100, "0.0001"),
+    (250, "0.00025"),
+    (500, "0.0005"),
+    (1_000, "0.001"),
+    (2_500, "0.0025"),
+    (5_000, "0.005"),
+    (10_000, "0.01"),
+    (25_000, "0.025"),
+    (50_000, "0.05"),
+    (100_000, "0.1"),
+    (250_000, "0.25"),
+    (500_000, "0.5"),
+    (1_000_000, "1"),
+    (5_000_000, "5"),
+    (15_000_000, "15"),
+];
+
+/// The codes that refused requests are told apart by: every one this host gives. Whatever else there
+/// may be is counted as `other`, so that a scrape has the same lines for ever.
+pub const REFUSAL_CODES: [i32; 14] = [
+    400, 401, 403, 426, 429, 503, -32600, -32601, -32602, -32603, -32001, -32003, -32005, -32008,
+];

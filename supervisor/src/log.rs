@@ -11,6 +11,12 @@ use std::time::{Duration, Instant};
 
 use tracing_subscriber::fmt::MakeWriter;
 
+use crate::config::LogFormat;
+
+mod json;
+
+pub use json::JsonLines;
+
 /// Lines that may wait for stderr. A burst at the debug level is a few hundred.
 const WAITING_LINES: usize = 2048;
 
@@ -44,13 +50,13 @@ impl Log {
     ///
     /// # Errors
     /// The thread cannot be started.
-    pub fn to(sink: impl Write + Send + 'static) -> io::Result<Self> {
+    pub fn to(sink: impl Write + Send + 'static, format: LogFormat) -> io::Result<Self> {
         let (lines, receiver) = sync_channel(WAITING_LINES);
         let dropped = Arc::new(AtomicU64::new(0));
         let counter = Arc::clone(&dropped);
         std::thread::Builder::new()
             .name("log".to_owned())
-            .spawn(move || write_lines(sink, &receiver, &counter))?;
+            .spawn(move || write_lines(sink, &receiver, &counter, format))?;
         Ok(Self { lines, dropped })
     }
 
@@ -72,7 +78,12 @@ impl Log {
     }
 }
 
-fn write_lines(mut sink: impl Write, lines: &Receiver<Item>, dropped: &AtomicU64) {
+fn write_lines(
+    mut sink: impl Write,
+    lines: &Receiver<Item>,
+    dropped: &AtomicU64,
+    format: LogFormat,
+) {
     for item in lines {
         match item {
             // Nobody can be told that the log cannot be written.
@@ -81,10 +92,11 @@ fn write_lines(mut sink: impl Write, lines: &Receiver<Item>, dropped: &AtomicU64
         }
         let lost = dropped.swap(0, Ordering::Relaxed);
         if lost > 0 {
-            drop(writeln!(
-                sink,
-                "({lost} log lines were dropped: stderr is read too slowly)"
-            ));
+            let words = format!("{lost} log lines were dropped: stderr is read too slowly");
+            drop(match format {
+                LogFormat::Text => writeln!(sink, "({words})"),
+                LogFormat::Json => writeln!(sink, "{}", json::line("warn", &words)),
+            });
         }
     }
 }
@@ -132,7 +144,13 @@ mod tests {
     use std::sync::mpsc::channel;
 
     #[derive(Clone, Default)]
-    struct Shared(Arc<Mutex<Vec<u8>>>);
+    pub(super) struct Shared(Arc<Mutex<Vec<u8>>>);
+
+    impl Shared {
+        pub fn text(&self) -> String {
+            String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+        }
+    }
 
     impl Write for Shared {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -175,28 +193,46 @@ mod tests {
     #[test]
     fn lines_arrive_in_order_and_bounded() {
         let sink = Shared::default();
-        let log = Log::to(sink.clone()).unwrap();
+        let log = Log::to(sink.clone(), LogFormat::Text).unwrap();
         say(&log, "one\n");
         say(&log, &"x".repeat(100_000));
         say(&log, "two");
         log.flush();
-        let text = String::from_utf8(sink.0.lock().unwrap().clone()).unwrap();
+        let text = sink.text();
         let lines: Vec<usize> = text.lines().map(str::len).collect();
         assert_eq!(lines, [3, LINE_BYTES, 3]);
     }
 
     #[test]
     fn a_sink_that_fails_or_blocks_harms_nobody() {
-        let log = Log::to(Broken).unwrap();
+        let log = Log::to(Broken, LogFormat::Text).unwrap();
         say(&log, "lost");
         log.flush();
 
         let (let_go, stuck) = channel();
-        let log = Log::to(Stuck(stuck)).unwrap();
+        let log = Log::to(Stuck(stuck), LogFormat::Text).unwrap();
         for _ in 0..WAITING_LINES + 100 {
             say(&log, "x");
         }
         assert!(log.dropped.load(Ordering::Relaxed) >= 99);
         drop(let_go);
+    }
+
+    #[test]
+    fn what_was_dropped_is_said_in_the_format_of_the_rest() {
+        for format in [LogFormat::Text, LogFormat::Json] {
+            let sink = Shared::default();
+            let log = Log::to(sink.clone(), format).unwrap();
+            log.dropped.fetch_add(3, Ordering::Relaxed);
+            say(&log, "{}\n");
+            log.flush();
+            let text = sink.text();
+            let said = text.lines().nth(1).unwrap();
+            assert!(said.contains("3 log lines were dropped"), "{text}");
+            if format == LogFormat::Json {
+                let said: serde_json::Value = serde_json::from_str(said).unwrap();
+                assert_eq!(said["level"], "warn");
+            }
+        }
     }
 }

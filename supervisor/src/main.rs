@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use shellward::cli::{Cli, Command, NoCommandDetection, NoPty, NotAvailable};
-use shellward::log::Log;
+use shellward::config::{LogFormat, ServeArgs};
+use shellward::log::{JsonLines, Log};
 use shellward::serve::PtyRequired;
 use shellward::{cli, serve};
 
@@ -13,12 +14,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Serve(mut args) => {
             args.runtime_dir = cli.runtime_dir;
-            log_to_stderr().and_then(|log| {
-                let result =
-                    runtime(true).and_then(|runtime| runtime.block_on(serve::serve(*args)));
-                log.flush();
-                result.map(|()| 0)
-            })
+            serve_and_log(*args)
         }
         Command::Probe(args) => runtime(false)
             .and_then(|runtime| runtime.block_on(cli::probe(args, cli.runtime_dir)))
@@ -31,13 +27,36 @@ fn main() -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             cli::complain(&error);
-            let not_available = error.is::<NotAvailable>()
-                || error.is::<PtyRequired>()
-                || error.is::<NoPty>()
-                || error.is::<NoCommandDetection>();
-            ExitCode::from(if not_available { 3 } else { 1 })
+            ExitCode::from(code_of(&error))
         }
     }
+}
+
+/// The exit code that stands for an error.
+fn code_of(error: &anyhow::Error) -> u8 {
+    let not_available = error.is::<NotAvailable>()
+        || error.is::<PtyRequired>()
+        || error.is::<NoPty>()
+        || error.is::<NoCommandDetection>();
+    if not_available { 3 } else { 1 }
+}
+
+/// Serves; what to exit with.
+fn serve_and_log(args: ServeArgs) -> anyhow::Result<u8> {
+    let args = args.with_file()?;
+    let format = args.log.unwrap_or_default();
+    let log = log_to_stderr(format)?;
+    let result = runtime(true).and_then(|runtime| runtime.block_on(serve::serve(args)));
+    let result = match (result, format) {
+        (Err(error), LogFormat::Json) => {
+            // Whoever reads the lines expects nothing else on stderr.
+            tracing::error!(error = format!("{error:#}"), "the host has failed");
+            Ok(code_of(&error))
+        }
+        (result, _) => result.map(|()| 0),
+    };
+    log.flush();
+    result
 }
 
 /// Two threads for the server: one more reader than writers gain nothing (ARCHITECTURE.md).
@@ -53,15 +72,21 @@ fn runtime(server: bool) -> anyhow::Result<tokio::runtime::Runtime> {
 }
 
 /// `SHELLWARD_LOG` chooses what is logged, e.g. `debug` or `shellward=debug`; by default, `info`.
-fn log_to_stderr() -> anyhow::Result<Log> {
-    let log = Log::to(std::io::stderr())?;
+fn log_to_stderr(format: LogFormat) -> anyhow::Result<Log> {
+    let log = Log::to(std::io::stderr(), format)?;
     let filter = tracing_subscriber::EnvFilter::try_from_env("SHELLWARD_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    tracing_subscriber::fmt()
+    let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(false)
         .with_target(false)
-        .with_writer(log.clone())
-        .init();
+        .with_writer(log.clone());
+    match format {
+        LogFormat::Text => subscriber.init(),
+        LogFormat::Json => {
+            subscriber.event_format(JsonLines).init();
+            std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
+        }
+    }
     Ok(log)
 }

@@ -85,6 +85,8 @@ impl Outbox {
         }
         if inner.bytes > OUTBOX_BYTES {
             // What waits is worth nothing to a client that will ask again.
+            let dropped: usize = inner.messages.iter().map(|message| message.len()).sum();
+            inner.bytes -= dropped;
             inner.messages.clear();
             self.set_close(&mut inner, Close::TOO_SLOW);
         } else {
@@ -119,6 +121,18 @@ impl Outbox {
     pub fn is_behind(&self) -> bool {
         let inner = self.lock();
         inner.close.is_none() && inner.bytes > OUTBOX_PAUSE_BYTES
+    }
+
+    /// What waits, in bytes.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.lock().bytes
+    }
+
+    /// Whether it was closed for reading too slowly.
+    #[must_use]
+    pub fn was_too_slow(&self) -> bool {
+        self.lock().close == Some(Close::TOO_SLOW)
     }
 
     /// Tells `terminal` once this reader has caught up.
@@ -199,7 +213,8 @@ mod tests {
             outbox.next().now_or_never(),
             Some(Next::Close(Close::TOO_SLOW))
         );
-        assert!(!outbox.is_behind());
+        assert!(!outbox.is_behind() && outbox.was_too_slow());
+        assert_eq!(outbox.waiting(), 0);
     }
 
     #[test]
@@ -215,6 +230,7 @@ mod tests {
         let terminal = Arc::new(Notify::new());
         outbox.push(message(OUTBOX_PAUSE_BYTES + 1));
         assert!(outbox.is_behind());
+        assert_eq!(outbox.waiting(), OUTBOX_PAUSE_BYTES + 1);
         outbox.wake_when_caught_up(&terminal);
         assert!(terminal.notified().now_or_never().is_none());
         outbox.sent(OUTBOX_PAUSE_BYTES + 1);

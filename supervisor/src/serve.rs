@@ -19,7 +19,7 @@ use crate::config::{
 use crate::core::Settings;
 use crate::front::door::Policy;
 use crate::front::{Front, Listener};
-use crate::host::{Host, Parts};
+use crate::host::{Host, Parts, Stage};
 use crate::limits::CLOSE_TIME;
 use crate::ptys::Ptys;
 use crate::rundir::{self, RuntimeDir};
@@ -37,12 +37,11 @@ enum End {
     AtOnce,
 }
 
-/// Serves until told to end.
+/// Serves until told to end; `args` are complete ([`ServeArgs::with_file`]).
 ///
 /// # Errors
 /// Something that is needed is missing or already taken; the message says what to do.
 pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
-    let args = args.with_file()?;
     let shell_umask = umask(Mode::S_IRWXG | Mode::S_IRWXO);
     let shell_limits = raise_descriptor_limit();
     nix::sys::prctl::set_child_subreaper(true)
@@ -119,22 +118,6 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
         .iter()
         .filter_map(|listener| Some(listener.path()?.to_owned()))
         .collect();
-    let probed = tokio::select! {
-        verdict = host.ask_probe() => Ok(verdict.works()),
-        end = signals.wait(&host) => Err(end),
-    };
-    let pty = match probed {
-        Ok(false) if host.ptys.mode() == PtyMode::Require => {
-            tidy(&host, &runtime, &sockets).await;
-            return Err(PtyRequired(host.ptys.refusal()).into());
-        }
-        Ok(pty) => pty,
-        Err(End::AtOnce) => return Ok(()),
-        Err(End::Orderly) => {
-            tidy(&host, &runtime, &sockets).await;
-            return Ok(());
-        }
-    };
     let front = Front::new(
         host.clone(),
         Policy {
@@ -143,11 +126,30 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
             hosts: args.allow_host.iter().cloned().chain(host_names).collect(),
         },
     );
-
     let mut tasks = tokio::task::JoinSet::new();
+    // From now on, so that monitoring is told what is so; clients wait for the probe's answer.
     for listener in listeners {
         tasks.spawn(front.clone().serve(listener));
     }
+    let probed = tokio::select! {
+        verdict = host.ask_probe() => Ok(verdict.works()),
+        end = signals.wait(&host) => Err(end),
+    };
+    let pty = match probed {
+        Ok(false) if host.ptys.mode() == PtyMode::Require => {
+            host.set_stage(Stage::Ending);
+            tidy(&host, &runtime, &sockets).await;
+            return Err(PtyRequired(host.ptys.refusal()).into());
+        }
+        Ok(pty) => pty,
+        Err(End::AtOnce) => return Ok(()),
+        Err(End::Orderly) => {
+            host.set_stage(Stage::Ending);
+            tidy(&host, &runtime, &sockets).await;
+            return Ok(());
+        }
+    };
+    host.set_stage(Stage::Serving);
     tasks.spawn({
         let host = host.clone();
         async move { host.keep_time().await }
@@ -174,14 +176,17 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
         return Ok(());
     }
     tracing::info!("ending");
+    // Monitoring is answered to the last; clients are not taken any more.
+    host.set_stage(Stage::Ending);
+    if !host.end_terminals().await {
+        tracing::warn!("some terminals did not end in time");
+    }
     tasks.abort_all();
     while tasks.join_next().await.is_some() {}
     for socket in &sockets {
         remove_socket(socket);
     }
-    if !host.end().await {
-        tracing::warn!("some terminals did not end in time");
-    }
+    host.with_core(|core, _, _| core.close_all());
     if !front.drained(CLOSE_TIME + Duration::from_millis(500)).await {
         tracing::debug!("some connections did not close in time");
     }

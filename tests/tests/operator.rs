@@ -114,6 +114,8 @@ async fn what_a_client_sends_is_in_no_log() {
         r#""hunter2""#,
         "hunter2",
         r#"{"id":4,"method":"createTerminal","params":["hunter2"]}"#,
+        r#"{"method":"hunter2"}"#,
+        r#"{"method":"createTerminal","params":{"channel":"hunter2:/x","cwd":"hunter2","claim":"hunter2"}}"#,
     ] {
         raw.send_text(message).await;
     }

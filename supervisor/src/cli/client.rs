@@ -8,19 +8,43 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
 use tokio::net::UnixStream;
 use tokio::time::{Instant, timeout_at};
-use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 
+use super::plain::one_line;
 use crate::rundir;
 
 /// How long an answer may take: a terminal's start or end is the slowest.
 const ANSWER_TIME: Duration = Duration::from_secs(30);
 
-/// No supervisor answers there: exit code 3.
+/// No supervisor serves us there: exit code 3.
 #[derive(Debug, thiserror::Error)]
-#[error("no host is running at {0}; start one with `shellward serve`")]
-pub struct NotAvailable(PathBuf);
+pub enum NotAvailable {
+    /// Nobody listens.
+    #[error("no host is running at {0}; start one with `shellward serve`")]
+    Nobody(PathBuf),
+    /// One is there and takes nobody, and says why.
+    #[error("the host at {0} says: {1}")]
+    Says(PathBuf, String),
+}
+
+/// A handshake that failed. A host that is there says in words why it takes nobody.
+fn refused(socket: &Path, error: Error) -> anyhow::Error {
+    let words = match &error {
+        Error::Http(answer) if answer.status() == 503 => answer.body().as_deref(),
+        _ => None,
+    };
+    match words.map(String::from_utf8_lossy) {
+        Some(words) if !words.trim().is_empty() => {
+            NotAvailable::Says(socket.to_owned(), one_line(words.trim())).into()
+        }
+        _ => anyhow::Error::from(error).context(format!(
+            "what listens at {} is no shellward host",
+            socket.display()
+        )),
+    }
+}
 
 pub(super) struct Client {
     stream: WebSocketStream<UnixStream>,
@@ -38,7 +62,7 @@ impl Client {
             .await
             .map_err(|error| match error.kind() {
                 std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused => {
-                    anyhow::Error::from(NotAvailable(socket.clone()))
+                    anyhow::Error::from(NotAvailable::Nobody(socket.clone()))
                 }
                 _ => anyhow::Error::from(error).context(format!(
                     "cannot connect to the host at {}",
@@ -51,9 +75,7 @@ impl Client {
             .max_frame_size(Some(256 << 20));
         let (stream, _) = client_async_with_config("ws://localhost/", stream, Some(config))
             .await
-            .with_context(|| {
-                format!("what listens at {} is no shellward host", socket.display())
-            })?;
+            .map_err(|error| refused(&socket, error))?;
         let mut random = [0_u8; 8];
         getrandom::fill(&mut random).context("no random numbers")?;
         let mut client = Self {

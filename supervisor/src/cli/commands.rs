@@ -191,7 +191,7 @@ async fn first_output(client: &mut Client, uri: &str) -> anyhow::Result<()> {
 }
 
 /// Columns of `ps`.
-const COLUMNS: usize = 9;
+const COLUMNS: usize = 10;
 
 async fn ps(client: &mut Client, as_json: bool) -> anyhow::Result<()> {
     let report = report(client).await?;
@@ -223,7 +223,7 @@ async fn ps(client: &mut Client, as_json: bool) -> anyhow::Result<()> {
         return print(&lines);
     }
     let head = [
-        "ID", "STATE", "ON", "SIZE", "WORKER", "SHELL", "TITLE", "CLAIM", "URI",
+        "ID", "STATE", "UPTIME", "ON", "SIZE", "WORKER", "SHELL", "TITLE", "CLAIM", "URI",
     ]
     .map(str::to_owned);
     let rows: Vec<[String; COLUMNS]> = std::iter::once(head)
@@ -261,6 +261,9 @@ fn row(terminal: &Value) -> [String; COLUMNS] {
     [
         text(&terminal["id"]),
         state,
+        terminal["uptimeSeconds"]
+            .as_u64()
+            .map_or_else(|| "-".to_owned(), uptime),
         if terminal["isPty"] == true {
             "pty"
         } else {
@@ -283,6 +286,16 @@ fn row(terminal: &Value) -> [String; COLUMNS] {
     ]
 }
 
+/// A length of time in its largest unit, so that the column stays narrow.
+fn uptime(seconds: u64) -> String {
+    match seconds {
+        0..=59 => format!("{seconds}s"),
+        60..=3599 => format!("{}m", seconds / 60),
+        3600..=86_399 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
 /// The beginning of a long cell, so that one terminal does not make a table of any width.
 fn short(text: &str) -> String {
     const WIDTH: usize = 40;
@@ -299,5 +312,26 @@ fn text(value: &Value) -> String {
         Value::Null => "-".to_owned(),
         Value::String(text) => one_line(text),
         other => one_line(&other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_told_in_its_largest_unit() {
+        for (seconds, told) in [
+            (0, "0s"),
+            (59, "59s"),
+            (60, "1m"),
+            (3599, "59m"),
+            (3600, "1h"),
+            (86_399, "23h"),
+            (86_400, "1d"),
+            (u64::MAX, "213503982334601d"),
+        ] {
+            assert_eq!(uptime(seconds), told);
+        }
     }
 }

@@ -38,6 +38,17 @@ pub enum ShellIntegration {
     Off,
 }
 
+/// `--log`
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogFormat {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// Every line a JSON object.
+    Json,
+}
+
 /// `--on-exit`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -3,6 +3,8 @@
 //! VS Code's root and terminal subscriptions apply a refused action all the same (ahp-facts 8.3),
 //! so a refusal goes to its sender only, followed by an action that puts things right.
 
+use std::time::Instant;
+
 use serde_json::{Map, Value};
 use shellward_protocol::limits::INPUT_PENDING_MAX;
 
@@ -18,6 +20,7 @@ impl Core {
     pub(super) fn dispatch(
         &mut self,
         call: &Call,
+        now: Instant,
         effects: &mut Vec<Effect>,
     ) -> Result<(), RpcError> {
         let dispatch = Dispatch::parse(&call.params)?;
@@ -40,13 +43,19 @@ impl Core {
             match self.live(&dispatch.channel) {
                 None => Err("there is no such terminal".to_owned()),
                 Some(key) => {
-                    self.dispatch_terminal(key, sender, &action, &dispatch, origin, effects)
+                    let outcome =
+                        self.dispatch_terminal(key, sender, &action, &dispatch, origin, effects);
+                    if let (Ok(()), ClientAction::Input(data)) = (&outcome, &action) {
+                        self.typed(key, data.len() as u64, now);
+                    }
+                    outcome
                 }
             }
         };
         match outcome {
             Ok(()) => {}
             Err(reason) => {
+                self.metrics.dispatches_refused.one();
                 let text = rejection(
                     &dispatch.channel,
                     &dispatch.action,

@@ -25,6 +25,7 @@ use shellward_protocol::message::Size;
 use crate::ahp::envelope::{Origin, envelope};
 use crate::ahp::rpc::{Incoming, reply, reply_error};
 use crate::ahp::{Claim, HostAction, Profile, RpcError, names, root};
+use crate::metrics::Metrics;
 use crate::outbox::Outbox;
 pub use happened::Happened;
 use replay::{Channel, Replay};
@@ -93,6 +94,9 @@ pub enum Effect {
     /// Somebody asked whether ptys work; answer with [`Core::probe_answered`]. Not asked for again
     /// before that.
     Probe,
+    /// Somebody asked for the list of terminals; look how large [`Core::worker_pids`] are and answer
+    /// with [`Core::report`]. Not asked for again before that.
+    Report,
 }
 
 /// A client we could take back through `reconnect`.
@@ -143,6 +147,9 @@ pub struct Core {
     replay: Replay,
     /// Who waits for the answer of the probe that was asked for.
     probe_askers: Vec<Call>,
+    /// Who waits for the list of terminals.
+    report_askers: Vec<Call>,
+    metrics: Arc<Metrics>,
     shutting_down: bool,
 }
 
@@ -164,6 +171,8 @@ impl Core {
             title_list_waits: false,
             replay: Replay::new(seq),
             probe_askers: Vec::new(),
+            report_askers: Vec::new(),
+            metrics: Arc::default(),
             shutting_down: false,
         }
     }
@@ -216,11 +225,11 @@ impl Core {
                             }
                         }
                     }
-                    self.channel_call(&call, &channel, effects)
+                    self.channel_call(&call, &channel, now, effects)
                 }
             },
             "listSessions" => Ok(Some(r#"{"items":[]}"#.to_owned())),
-            "x-shellward/terminals" => Ok(Some(self.terminals_report())),
+            "x-shellward/terminals" => self.ask_report(&call, effects),
             "x-shellward/shutdown" => {
                 effects.push(Effect::Shutdown);
                 Ok(Some("null".to_owned()))
@@ -236,6 +245,7 @@ impl Core {
         &mut self,
         call: &Call,
         channel: &str,
+        now: Instant,
         effects: &mut Vec<Effect>,
     ) -> Result<Option<String>, RpcError> {
         match call.method.as_str() {
@@ -245,10 +255,10 @@ impl Core {
                 effects.push(Effect::Reschedule);
                 Ok(Some("null".to_owned()))
             }
-            "createTerminal" => self.create_terminal(call, effects),
+            "createTerminal" => self.create_terminal(call, now, effects),
             "disposeTerminal" => self.dispose_terminal(call, channel, effects),
             _ => {
-                self.dispatch(call, effects)?;
+                self.dispatch(call, now, effects)?;
                 Ok(Some("null".to_owned()))
             }
         }
@@ -256,9 +266,17 @@ impl Core {
 
     /// Answers a request; `Ok(None)` is answered later, and a notification never.
     fn answer(&self, call: &Call, outcome: Result<Option<String>, RpcError>) {
+        if let Err(error) = &outcome {
+            self.metrics.refused.one(error.code);
+        }
         let Some(id) = call.id else {
             if let Err(error) = outcome {
-                tracing::debug!(connection = call.connection.0, method = %call.method, error = %error.message, "a notification was refused");
+                // No method and no reason: both may repeat what the client wrote.
+                tracing::debug!(
+                    connection = call.connection.0,
+                    code = error.code,
+                    "a notification was refused"
+                );
             }
             return;
         };

@@ -1,11 +1,17 @@
-//! What operators see: the answer to `x-shellward/terminals`, which is `ps --json`.
+//! What operators see: the answer to `x-shellward/terminals`, which is `ps --json`, and the numbers
+//! of this moment.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
 use super::terminal::{Newest, Open};
-use super::{Call, Core, Effect, Phase, Terminal};
+use super::{Call, Core, Effect, Phase, Terminal, TerminalKey};
 use crate::ahp::RpcError;
 use crate::limits::WAITING_REQUESTS;
+use crate::metrics::{Gauges, Metrics};
 
 impl Core {
     /// What a probe found out about ptys, as everybody is told from now on.
@@ -51,12 +57,112 @@ impl Core {
         }
     }
 
+    /// Asks how large the workers are, which is read outside the lock; who comes meanwhile gets the
+    /// same answer, which tells what is so when it is given.
+    pub(super) fn ask_report(
+        &mut self,
+        call: &Call,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Option<String>, RpcError> {
+        if call.id.is_none() {
+            return Ok(None);
+        }
+        if self.report_askers.len() >= WAITING_REQUESTS {
+            return Err(RpcError::internal(
+                "too many requests wait for the list of terminals; try again when it has come",
+            ));
+        }
+        if self.report_askers.is_empty() {
+            effects.push(Effect::Report);
+        }
+        self.report_askers.push(call.clone());
+        Ok(None)
+    }
+
+    /// The workers' processes.
+    #[must_use]
+    pub fn worker_pids(&self) -> Vec<u32> {
+        self.terminals
+            .values()
+            .filter_map(|terminal| terminal.worker_pid)
+            .collect()
+    }
+
+    /// Answers who asked for the list of terminals; `memory` has the bytes of each worker that was
+    /// found.
+    pub fn report(&mut self, memory: &HashMap<u32, u64>, now: Instant) {
+        let report = self.terminals_report(memory, now);
+        for asker in std::mem::take(&mut self.report_askers) {
+            self.answer(&asker, Ok(Some(report.clone())));
+        }
+    }
+
+    /// Where everything is counted.
+    #[must_use]
+    pub fn metrics(&self) -> Arc<Metrics> {
+        Arc::clone(&self.metrics)
+    }
+
+    /// What is so at this moment.
+    #[must_use]
+    pub fn gauges(&self) -> Gauges {
+        let mut gauges = Gauges {
+            connections: self.connections.len(),
+            ..Gauges::default()
+        };
+        for terminal in self.terminals.values() {
+            match state(terminal) {
+                State::Starting => gauges.starting += 1,
+                State::Running => gauges.running += 1,
+                State::Exited => gauges.exited += 1,
+                State::Ending => gauges.ending += 1,
+            }
+        }
+        for connection in self.connections.values() {
+            let waiting = connection.outbox.waiting();
+            gauges.outbox_sum += waiting;
+            gauges.outbox_max = gauges.outbox_max.max(waiting);
+        }
+        gauges
+    }
+
+    /// Something was typed into a terminal and accepted.
+    pub(super) fn typed(&mut self, key: TerminalKey, bytes: u64, now: Instant) {
+        if bytes == 0 {
+            // Nothing will answer that.
+            return;
+        }
+        self.metrics.input_bytes.add(bytes);
+        if let Some(terminal) = self.terminals.get_mut(&key) {
+            terminal.figures.typed(bytes, now);
+        }
+    }
+
     /// `{"supervisor":{…},"terminals":[…]}`; members are only ever added (design.md).
-    pub(super) fn terminals_report(&self) -> String {
+    fn terminals_report(&self, memory: &HashMap<u32, u64>, now: Instant) -> String {
         let terminals: Vec<Value> = self
             .terminals
             .values()
-            .map(|terminal| self.terminal_report(terminal))
+            .map(|terminal| {
+                let mut report = self.terminal_report(terminal);
+                if let Some(members) = report.as_object_mut() {
+                    let figures = &terminal.figures;
+                    let end = terminal.exited_at.unwrap_or(now);
+                    if let Some(uptime) = figures.uptime(end) {
+                        members.insert("uptimeSeconds".into(), json!(uptime.as_secs()));
+                    }
+                    let memory = terminal.worker_pid.and_then(|pid| memory.get(&pid));
+                    if let Some(bytes) = memory {
+                        members.insert("memoryBytes".into(), json!(bytes));
+                    }
+                    members.insert("outputBytes".into(), json!(figures.output_bytes));
+                    members.insert("inputBytes".into(), json!(figures.input_bytes));
+                    if let Some(reason) = &figures.pty_reason {
+                        members.insert("ptyReason".into(), json!(reason));
+                    }
+                }
+                report
+            })
             .collect();
         json!({ "supervisor": self.settings.about, "terminals": terminals }).to_string()
     }
@@ -64,11 +170,11 @@ impl Core {
     fn terminal_report(&self, terminal: &Terminal) -> Value {
         let document = &terminal.document;
         let size = document.size();
-        let state = match terminal.phase {
-            Phase::Starting { .. } => "starting",
-            Phase::Ending { .. } => "ending",
-            Phase::Live if document.exit().is_some() => "exited",
-            Phase::Live => "running",
+        let state = match state(terminal) {
+            State::Starting => "starting",
+            State::Running => "running",
+            State::Exited => "exited",
+            State::Ending => "ending",
         };
         let mut report = json!({
             "uri": terminal.uri,
@@ -105,5 +211,22 @@ impl Core {
             }
         }
         report
+    }
+}
+
+/// Where a terminal is in its life, as operators see it.
+enum State {
+    Starting,
+    Running,
+    Exited,
+    Ending,
+}
+
+fn state(terminal: &Terminal) -> State {
+    match terminal.phase {
+        Phase::Starting { .. } => State::Starting,
+        Phase::Ending { .. } => State::Ending,
+        Phase::Live if terminal.document.exit().is_some() => State::Exited,
+        Phase::Live => State::Running,
     }
 }

@@ -119,6 +119,56 @@ impl Commands {
     }
 }
 
+/// What is counted about one terminal, for operators.
+#[derive(Debug)]
+pub(super) struct Figures {
+    /// When its creation was accepted.
+    accepted: Instant,
+    running_since: Option<Instant>,
+    pub output_bytes: u64,
+    pub input_bytes: u64,
+    /// When something was typed that no output has followed yet; of several, the first.
+    typed_at: Option<Instant>,
+    /// Why it sits on pipes, if it does.
+    pub pty_reason: Option<String>,
+}
+
+impl Figures {
+    fn new(now: Instant) -> Self {
+        Self {
+            accepted: now,
+            running_since: None,
+            output_bytes: 0,
+            input_bytes: 0,
+            typed_at: None,
+            pty_reason: None,
+        }
+    }
+
+    /// Its shell runs; how long that took.
+    pub fn runs(&mut self, now: Instant) -> Duration {
+        self.running_since = Some(now);
+        now.saturating_duration_since(self.accepted)
+    }
+
+    /// For how long its shell has run until `end`.
+    pub fn uptime(&self, end: Instant) -> Option<Duration> {
+        Some(end.saturating_duration_since(self.running_since?))
+    }
+
+    pub fn typed(&mut self, bytes: u64, now: Instant) {
+        self.input_bytes += bytes;
+        self.typed_at.get_or_insert(now);
+    }
+
+    /// It has written; how long it took to answer, if something was typed.
+    pub fn wrote(&mut self, bytes: u64, now: Instant) -> Option<Duration> {
+        self.output_bytes += bytes;
+        let typed_at = self.typed_at.take()?;
+        Some(now.saturating_duration_since(typed_at))
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Terminal {
     pub id: String,
@@ -143,10 +193,17 @@ pub(super) struct Terminal {
     pub shell_pid: Option<u32>,
     pub exited_at: Option<Instant>,
     pub created_at: String,
+    pub figures: Figures,
 }
 
 impl Terminal {
-    pub fn new(id: String, uri: String, phase: Phase, document: TerminalDocument) -> Self {
+    pub fn new(
+        id: String,
+        uri: String,
+        phase: Phase,
+        document: TerminalDocument,
+        now: Instant,
+    ) -> Self {
         Self {
             id,
             phase,
@@ -168,6 +225,7 @@ impl Terminal {
             shell_pid: None,
             exited_at: None,
             created_at: jiff::Timestamp::now().to_string(),
+            figures: Figures::new(now),
             uri,
         }
     }

@@ -36,6 +36,7 @@ impl Core {
     pub(super) fn create_terminal(
         &mut self,
         call: &Call,
+        now: Instant,
         effects: &mut Vec<Effect>,
     ) -> Result<Option<String>, RpcError> {
         let client_id = self
@@ -80,9 +81,10 @@ impl Core {
         let creator = call.clone();
         self.by_uri.insert(params.channel.clone(), key);
         let phase = Phase::Starting { creator };
-        let mut terminal = Terminal::new(id.clone(), params.channel, phase, document);
+        let mut terminal = Terminal::new(id.clone(), params.channel, phase, document, now);
         terminal.named = named;
         self.terminals.insert(key, terminal);
+        tracing::info!(connection = call.connection.0, terminal = %id, "a terminal is created");
         effects.push(Effect::Start(StartPlan {
             key,
             id,
@@ -114,6 +116,7 @@ impl Core {
     pub fn worker_exists(&mut self, key: TerminalKey, pid: u32) {
         if let Some(terminal) = self.terminals.get_mut(&key) {
             terminal.worker_pid = Some(pid);
+            self.metrics.worker_starts.one();
         }
     }
 
@@ -130,6 +133,11 @@ impl Core {
         let link = Arc::new(LinkQueue::default());
         terminal.link = Some(Arc::clone(&link));
         terminal.shell_pid = Some(started.shell_pid);
+        self.metrics.start.observe(terminal.figures.runs(now));
+        if !started.is_pty {
+            let probe = &self.settings.about["probe"]["sentence"];
+            terminal.figures.pty_reason = probe.as_str().map(str::to_owned);
+        }
         let shared = Arc::clone(&terminal.shared);
         if let Phase::Starting { creator } = std::mem::replace(&mut terminal.phase, Phase::Live) {
             self.root_list_changed();
@@ -170,6 +178,11 @@ impl Core {
             return Pace::Go;
         }
         terminal.document.append(text, cuts);
+        let bytes = text.len() as u64;
+        self.metrics.output_bytes.add(bytes);
+        if let Some(time) = terminal.figures.wrote(bytes, now) {
+            self.metrics.echo.observe(time);
+        }
         if !terminal.records(now) {
             terminal.unrecorded_seq = seq;
             return Pace::Go;
@@ -238,6 +251,9 @@ impl Core {
         now: Instant,
         effects: &mut Vec<Effect>,
     ) {
+        if gone.is_some() {
+            self.metrics.worker_crashes.one();
+        }
         let Some(terminal) = self.terminals.get_mut(&key) else {
             return;
         };
@@ -287,6 +303,9 @@ impl Core {
         let key = self
             .live(uri)
             .ok_or_else(|| RpcError::not_found("there is no such terminal"))?;
+        if let Some(terminal) = self.terminals.get(&key) {
+            tracing::info!(connection = call.connection.0, terminal = %terminal.id, "a terminal is disposed of");
+        }
         if self.end(key, Some(call), effects) {
             Ok(Some("null".to_owned()))
         } else {

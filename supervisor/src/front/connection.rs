@@ -22,8 +22,12 @@ pub(super) async fn run(host: Arc<Host>, id: ConnectionId, socket: WebSocket) {
     let (sink, stream) = socket.split();
     tokio::select! {
         () = read(&host, id, stream, &outbox) => {}
-        () = write(sink, &outbox) => {}
+        () = write(id, sink, &outbox) => {}
         () = give_up(&outbox) => {}
+    }
+    if outbox.was_too_slow() {
+        host.metrics.slow_readers.one();
+        tracing::info!(connection = id.0, "closed: it read too slowly");
     }
     // Terminals must not pause for somebody who has left.
     outbox.close(Close::GOING_AWAY);
@@ -123,6 +127,7 @@ fn take(host: &Host, id: ConnectionId, text: &Utf8Bytes, outbox: &Outbox) -> boo
         Err(Unusable::Response) => true,
         Err(Unusable::Invalid { raw_id, reason }) => {
             let error = RpcError::invalid_request(reason);
+            host.metrics.refused.one(error.code);
             outbox.push(reply_error(&raw_id, &error).into());
             true
         }
@@ -141,7 +146,7 @@ async fn give_up(outbox: &Outbox) {
 }
 
 /// Sends what is in the outbox until it says that the connection is closed.
-async fn write(mut sink: SplitSink<WebSocket, Message>, outbox: &Outbox) {
+async fn write(id: ConnectionId, mut sink: SplitSink<WebSocket, Message>, outbox: &Outbox) {
     loop {
         match outbox.next().await {
             Next::Send(messages) => {
@@ -162,12 +167,13 @@ async fn write(mut sink: SplitSink<WebSocket, Message>, outbox: &Outbox) {
                     reason: close.reason.into(),
                 }));
                 tracing::debug!(
+                    connection = id.0,
                     code = close.code,
                     reason = close.reason,
                     "closing a connection"
                 );
                 if let Err(error) = sink.send(frame).await {
-                    tracing::debug!(%error, "the other side had gone");
+                    tracing::debug!(connection = id.0, %error, "the other side had gone");
                 }
                 return;
             }

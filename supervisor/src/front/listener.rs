@@ -20,10 +20,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::connection;
 use super::door::{self, Arrival, Policy, Refusal};
+use super::{connection, watch};
 use crate::core::ConnectionId;
-use crate::host::Host;
+use crate::host::{Host, Stage};
 use crate::limits::{
     ARRIVING_SOCKETS, MESSAGE_BYTES, REQUEST_HEAD_BYTES, REQUEST_HEAD_TIME, SOCKETS,
     WRONG_TOKEN_DELAY, WRONG_TOKEN_SLOTS,
@@ -145,13 +145,15 @@ impl Front {
             let accepted = match &listener {
                 Listener::Tcp(tcp) => tcp.accept().await.and_then(|(stream, _)| {
                     stream.set_nodelay(true)?;
+                    let id = self.next_id();
                     let arrival = Arrival::Tcp(stream.local_addr()?);
-                    tokio::spawn(Arc::clone(&self).http(stream, arrival, permit));
+                    tokio::spawn(Arc::clone(&self).http(stream, id, arrival, permit));
                     Ok(())
                 }),
                 Listener::Unix(unix, _) => unix.accept().await.and_then(|(stream, _)| {
+                    let id = self.next_id();
                     let arrival = Arrival::Unix(stream.peer_cred()?.uid());
-                    tokio::spawn(Arc::clone(&self).http(stream, arrival, permit));
+                    tokio::spawn(Arc::clone(&self).http(stream, id, arrival, permit));
                     Ok(())
                 }),
             };
@@ -162,6 +164,12 @@ impl Front {
         }
     }
 
+    /// Every connection has a number from its first moment, so that what is logged of it before it
+    /// becomes a WebSocket can be told together with the rest.
+    fn next_id(&self) -> ConnectionId {
+        ConnectionId(self.next_connection.fetch_add(1, Ordering::Relaxed))
+    }
+
     /// Whether every connection has gone, waiting at most `patience`.
     pub async fn drained(&self, patience: Duration) -> bool {
         let all = u32::try_from(SOCKETS).unwrap_or(u32::MAX);
@@ -170,8 +178,13 @@ impl Front {
             .is_ok()
     }
 
-    async fn http<S>(self: Arc<Self>, stream: S, arrival: Arrival, permit: OwnedSemaphorePermit)
-    where
+    async fn http<S>(
+        self: Arc<Self>,
+        stream: S,
+        id: ConnectionId,
+        arrival: Arrival,
+        permit: OwnedSemaphorePermit,
+    ) where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let front = Arc::clone(&self);
@@ -179,7 +192,7 @@ impl Front {
             let front = Arc::clone(&front);
             async move {
                 Ok::<_, std::convert::Infallible>(
-                    front.request(request.map(Body::new), arrival).await,
+                    front.request(request.map(Body::new), id, arrival).await,
                 )
             }
         });
@@ -191,20 +204,25 @@ impl Front {
             .with_upgrades()
             .await;
         if let Err(error) = served {
-            tracing::debug!(%error, "a request was not finished");
+            tracing::debug!(connection = id.0, %error, "a request was not finished");
         }
         drop(permit);
     }
 
     /// Answers one HTTP request. Nothing of the request is logged: it may hold the token.
-    async fn request(self: Arc<Self>, request: Request, arrival: Arrival) -> Response {
+    async fn request(
+        self: Arc<Self>,
+        request: Request,
+        id: ConnectionId,
+        arrival: Arrival,
+    ) -> Response {
         let (mut parts, _body) = request.into_parts();
         // A client says these once; two could be read differently by a proxy in front.
         if [header::HOST, header::ORIGIN, header::AUTHORIZATION]
             .iter()
             .any(|name| parts.headers.get_all(name).iter().nth(1).is_some())
         {
-            return refuse(StatusCode::BAD_REQUEST, "a header stands there twice");
+            return self.refuse(StatusCode::BAD_REQUEST, "a header stands there twice");
         }
         let text = |name: header::HeaderName| {
             parts
@@ -224,11 +242,11 @@ impl Front {
             authorization: text(header::AUTHORIZATION),
         };
         if let Err(refusal) = door::admit(&self.policy, arrival, self.own_uid, &asked) {
-            tracing::warn!(reason = %refusal, "a connection was refused");
+            tracing::warn!(connection = id.0, reason = %refusal, "a connection was refused");
             if refusal == Refusal::Token {
                 // Only who is wrong waits, so that guessing keeps nobody else out.
                 let Ok(_slot) = self.wrong_tokens.try_acquire() else {
-                    return refuse(
+                    return self.refuse(
                         StatusCode::TOO_MANY_REQUESTS,
                         "too many wrong tokens; try again in a second",
                     );
@@ -236,32 +254,31 @@ impl Front {
                 tokio::time::sleep(WRONG_TOKEN_DELAY).await;
             }
             let status = StatusCode::from_u16(refusal.status()).unwrap_or(StatusCode::FORBIDDEN);
-            return refuse(status, &refusal.to_string());
+            return self.refuse(status, &refusal.to_string());
         }
         let upgrade = match WebSocketUpgrade::from_request_parts(&mut parts, &()).await {
             Ok(upgrade) => upgrade,
-            Err(_) if parts.method == Method::GET && parts.uri.path() == "/healthz" => {
-                let health = self.host.with_core(|core, _, _| core.health());
-                let headers = [
-                    (header::CONNECTION, "close"),
-                    (header::CONTENT_TYPE, "application/json"),
-                ];
-                return (headers, health).into_response();
-            }
             Err(_) => {
-                return refuse(
-                    StatusCode::UPGRADE_REQUIRED,
-                    "this is an Agent Host Protocol host: connect with a WebSocket",
-                );
+                let watched = (parts.method == Method::GET)
+                    .then(|| watch::answer(&self.host, parts.uri.path()))
+                    .flatten();
+                return watched.unwrap_or_else(|| {
+                    self.refuse(
+                        StatusCode::UPGRADE_REQUIRED,
+                        "this is an Agent Host Protocol host: connect with a WebSocket",
+                    )
+                });
             }
         };
+        if self.host.started().await == Stage::Ending {
+            return self.refuse(StatusCode::SERVICE_UNAVAILABLE, "the host is shutting down");
+        }
         let Ok(permit) = Arc::clone(&self.sockets).try_acquire_owned() else {
-            return refuse(
+            return self.refuse(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "this host has as many connections as it takes; close some",
             );
         };
-        let id = ConnectionId(self.next_connection.fetch_add(1, Ordering::Relaxed));
         let host = Arc::clone(&self.host);
         // The defaults are 64 MiB messages and 128 KiB read up front (style-anchors part 5).
         upgrade
@@ -274,10 +291,11 @@ impl Front {
                 drop(permit);
             })
     }
-}
 
-/// A refusal in words; the connection ends with it.
-fn refuse(status: StatusCode, words: &str) -> Response {
-    let headers = [(header::CONNECTION, "close")];
-    (status, headers, format!("{words}\n")).into_response()
+    /// A refusal in words; the connection ends with it.
+    fn refuse(&self, status: StatusCode, words: &str) -> Response {
+        self.host.metrics.refused.one(status.as_u16().into());
+        let headers = [(header::CONNECTION, "close")];
+        (status, headers, format!("{words}\n")).into_response()
+    }
 }

@@ -3,5 +3,6 @@
 mod connection;
 pub mod door;
 mod listener;
+mod watch;
 
 pub use listener::{Front, Listener};

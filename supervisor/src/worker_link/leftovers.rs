@@ -20,9 +20,11 @@ const DEPTH: usize = 8;
 
 /// Removes a worker's socket, and the directory beside it that holds what its shell starts with.
 pub(super) fn remove(socket: &Path) {
+    // A socket is called after its terminal's id.
+    let terminal = socket.file_stem().unwrap_or_default().display();
     match std::fs::remove_file(socket) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            tracing::warn!(%error, "the socket of a dead worker cannot be removed");
+            tracing::warn!(%terminal, %error, "the socket of a dead worker cannot be removed");
         }
         _ => {}
     }
@@ -34,7 +36,7 @@ pub(super) fn remove(socket: &Path) {
     let mut left = ENTRIES;
     match remove_entry(AT_FDCWD, &name, DEPTH, &mut left) {
         Err(error) if error != Errno::ENOENT => {
-            tracing::warn!(%error, "the files of a dead worker's shell cannot be removed");
+            tracing::warn!(%terminal, %error, "the files of a dead worker's shell cannot be removed");
         }
         _ => {}
     }

@@ -2,12 +2,14 @@
 
 mod frames;
 mod leftovers;
+mod memory;
 mod orphans;
 mod process;
 mod queue;
 mod task;
 mod told;
 
+pub(crate) use memory::resident;
 pub use process::{Control, Workers};
 pub use queue::{InputFull, LinkQueue};
 pub(crate) use task::run;

@@ -25,6 +25,8 @@ use crate::limits::WORKER_LOG_LINE_BYTES;
 pub struct Control {
     /// Process id.
     pub pid: u32,
+    /// Its terminal's id, for the log.
+    pub terminal: String,
     /// Wakes the owner to kill the worker.
     pub kill: Notify,
     /// The signal that stopped it, or 0.
@@ -184,6 +186,7 @@ impl Worker {
             .spawn()?;
         let control = Arc::new(Control {
             pid: child.id().unwrap_or_default(),
+            terminal: id.to_owned(),
             kill: Notify::new(),
             stopped_by: AtomicI32::new(0),
         });

@@ -79,6 +79,9 @@ pub(crate) async fn run(host: Arc<Host>, plan: StartPlan) {
                 }
             };
             host.ptys.count_start(crashed);
+            if crashed {
+                host.metrics.worker_crashes.one();
+            }
             tracing::warn!(terminal = %plan.id, %reason, "a terminal could not be started");
             host.with_core(|core, now, effects| {
                 core.start_failed(
@@ -323,7 +326,7 @@ async fn leave(
         Ok(status) => status,
         Err(_) => {
             if let Err(error) = worker.child.start_kill() {
-                tracing::debug!(%error, "the worker has ended meanwhile");
+                tracing::debug!(terminal = %worker.control.terminal, %error, "the worker has ended meanwhile");
             }
             worker.child.wait().await
         }

@@ -97,6 +97,10 @@ impl Bench {
             connection,
             json!({"jsonrpc":"2.0","id":77,"method":method,"params":params}),
         );
+        if let Some(at) = self.effects.iter().position(|e| *e == Effect::Report) {
+            self.effects.remove(at);
+            self.core.report(&HashMap::from([(41, 4096)]), self.now);
+        }
         self.take(connection)
             .into_iter()
             .find(|m| m["id"] == 77)
@@ -175,4 +179,5 @@ fn kinds(messages: &[Value]) -> Vec<String> {
 mod commands;
 mod connections;
 mod dispatch;
+mod figures;
 mod terminals;
