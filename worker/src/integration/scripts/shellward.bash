@@ -24,21 +24,25 @@ fi
 # A word of ours that is still there when this one is not (an exported PS1 in a nested bash or sh) must come to nothing,
 # and so must every other: hence `${__shellward_n+...}` around all of them.
 #
-# PS1 is where D belongs: bash gives it the status of the command, whatever PROMPT_COMMAND did meanwhile.
+# PS1 is where D belongs: bash gives it the status of the command, whatever PROMPT_COMMAND did meanwhile. Where we are is
+# told before it. A path needs no escaping: the worker asks the kernel where the name does not come out right.
 # `(__shellward_h=HISTCMD)*0:0` prints nothing. It remembers the history's number at the last moment before the user
-# types, when no hook can add to the history any more.
-__shellward_ps1_front='\[${__shellward_n+\e]633;D;$?;$__shellward_n\a\e]633;P;Cwd=${__shellward_cwd-};$__shellward_n\a\e]633;A;$__shellward_n\a${__shellward_n:(__shellward_h=${HISTCMD-0})*0:0}}\]'
+# types, when no hook can add to the history any more. (An array, so that `set -a` cannot export it.)
+__shellward_ps1_front='\[${__shellward_n+\e]633;P;Cwd=${PWD+${PWD//[[:cntrl:]]/?}};$__shellward_n\a\e]633;D;$?;$__shellward_n\a\e]633;A;$__shellward_n\a'
 __shellward_ps1_back='\[${__shellward_n+\e]633;B;$__shellward_n\a}\]'
 __shellward_ps2_front='\[${__shellward_n+\e]633;F;$__shellward_n\a}\]'
 __shellward_ps2_back='\[${__shellward_n+\e]633;G;$__shellward_n\a}\]'
+__shellward_count='${__shellward_n:(__shellward_h=${HISTCMD-0})*0:0}'
 # Of several lines pasted at once bash runs each without showing a prompt in between, so PS0 says how the one before
-# ended. After a prompt that is said twice, and the second time means nothing.
-__shellward_ps0_front='${__shellward_n+\e]633;D;$?;$__shellward_n\a}'
+# ended. After a prompt that is said twice, and the second time means nothing. F comes first: what follows, the user's own
+# PS0 too, is not the echo of what was typed.
+__shellward_ps0_front='${__shellward_n+\e]633;F;$__shellward_n\a\e]633;D;$?;$__shellward_n\a}'
 # The line is asked for only if the history has just grown by one: it may have ignored this line, and with cmdhist off it
-# holds a loop in pieces. A subscript is arithmetic, 0 or 1, and only element 1 is set.
-__shellward_ps0_back='${__shellward_n+${__shellward_grew[(${HISTCMD-0}-${__shellward_h-0})==1]+$({ __shellward_line; } 2>/dev/null)}\e]633;C;$__shellward_n\a}'
-__shellward_grew=([1]=1)
-__shellward_h=0
+# holds a loop in pieces. A subscript is arithmetic, 0 or 1, and only element 1 is set. With `set -T` the user's traps
+# would run for every command in there.
+__shellward_ps0_back='${__shellward_n+${__shellward_is[(${HISTCMD-0}-${__shellward_h-0})==1]+$({ { \builtin trap - DEBUG ERR RETURN; } >/dev/null; __shellward_line; } 2>/dev/null)}\e]633;C;$__shellward_n\a'
+__shellward_is=([1]=1)
+__shellward_h=(0)
 # What stands in PROMPT_COMMAND. If that is exported, a nested bash finds the variable unset and does nothing.
 __shellward_call='\builtin eval "${__shellward_hook-}"'
 __shellward_hook=__shellward_prompt
@@ -95,35 +99,66 @@ __shellward_wrap() {
 
 # The hook: the last thing in PROMPT_COMMAND, so that it sees the prompt the user's hooks have made. It must return 0
 # and never have a failing command outside of a condition, because of `set -e` and the user's ERR trap.
+#
+# A DEBUG trap of the user runs for our hook too, and timers and window titles made with it go wrong. So with such a trap
+# ($1) the hook leaves PROMPT_COMMAND once the prompts are wrapped, and what we put into PS0 and PS1 brings it back when
+# their lengths change. It stays where the user's hooks make PS1 anew every time: where it finds it changed again.
 __shellward_prompt() {
-    builtin local export=
+    builtin local export= trap="${1-}" before="${PS1-}" all="${PROMPT_COMMAND[*]-}"
     # `set -a` would put into the environment whatever is assigned here
     if [[ $- == *a* ]]; then
         export=1
         builtin set +a
     fi
-    if [[ ${PWD-} != "${__shellward_pwd-}" ]]; then
-        __shellward_pwd=${PWD-}
-        builtin local __shellward_text
-        __shellward_escape "$__shellward_pwd"
-        __shellward_cwd=$__shellward_text
-    fi
-    __shellward_last || builtin :
     if builtin shopt -q promptvars; then
         __shellward_wrap_all
     else
         __shellward_unwrap_all
     fi
+    __shellward_sum=0
+    if [[ $__shellward_has_ps0 && ${PROMPT_COMMAND[*]@a} == *r* ]]; then
+        __shellward_may=()
+    fi
+    if [[ $all == *__bp_install* ]]; then
+        # bash-preexec, before its first prompt. After that `__bp_interactive_mode` is there; see below.
+        __shellward_leave
+        precmd_functions+=(__shellward_prompt)
+    elif [[ $trap && $all != *__bp_interactive_mode* && ${PS1-} == "$__shellward_ps1_front"* &&
+        ( $before == "$PS1" || ! $__shellward_strays ) ]]; then
+        __shellward_leave
+        __shellward_sum=1${PS0+${#PS0}}1${#PS1}
+    else
+        __shellward_last || builtin :
+    fi
+    if [[ $trap && $before != "${PS1-}" ]]; then
+        __shellward_strays=1
+    fi
     # What is left then, and with a PS1 that is readonly: end the command that ran, by a code nobody knows here, and say
     # where we are.
     if [[ ${PS1-} != "$__shellward_ps1_front"* ]]; then
-        builtin printf '\033]633;D;;%s\a\033]633;P;Cwd=%s;%s\a\033]633;A;%s\a' \
-            "$__shellward_n" "${__shellward_cwd-}" "$__shellward_n" "$__shellward_n" || builtin :
+        builtin printf '\033]633;P;Cwd=%s;%s\a\033]633;D;;%s\a\033]633;A;%s\a' \
+            "${PWD+${PWD//[[:cntrl:]]/?}}" "$__shellward_n" "$__shellward_n" "$__shellward_n" >/dev/tty || builtin :
     fi
     if [[ $export ]]; then
         builtin set -a
     fi
 } 2>/dev/null
+
+# With `set -T` the user's trap runs for every command in our functions too. At the first time, whether any function could
+# be a hook that makes PS1 is a guess.
+__shellward_prompt_trapped() {
+    if [[ ! $__shellward_looked ]]; then
+        __shellward_looked=1
+        [[ $(builtin declare -f)${PROMPT_COMMAND[*]-} != *PS1[=]* ]] || __shellward_strays=1
+    fi
+    if [[ $- != *T* ]]; then
+        __shellward_prompt trap
+    else
+        builtin set +T
+        __shellward_prompt trap
+        builtin set -T
+    fi
+}
 
 __shellward_wrap_all() {
     __shellward_wrap PS1 "$__shellward_ps1_front" "$__shellward_ps1_back" || builtin :
@@ -148,34 +183,56 @@ __shellward_unwrap_all() {
     done
 }
 
-# Makes our call the last one in PROMPT_COMMAND, in whichever form the user keeps it.
+# Makes our call the last one in PROMPT_COMMAND, or the last but one: after `__bp_interactive_mode` of bash-preexec a
+# command counts as the user's. Where bash has lists of hooks ours is an element other than the first, so that it outlives
+# `PROMPT_COMMAND=...`; an exported variable must stay a string.
 __shellward_last() {
-    builtin local nl=$'\n' key last text
-    key=${!PROMPT_COMMAND[*]}
-    if [[ $__shellward_lists_hooks && $key && $key != 0 ]]; then
+    builtin local nl=$'\n' bp=__bp_interactive_mode last=0 text
+    __shellward_leave
+    if [[ $__shellward_lists_hooks && ${PROMPT_COMMAND[*]@a} != *x* ]]; then
         for last in "${!PROMPT_COMMAND[@]}"; do
             builtin :
         done
-        if [[ ${PROMPT_COMMAND[last]} == "$__shellward_call" ]]; then
-            return
+        if [[ $last == 0 || ${PROMPT_COMMAND[last]} != "$bp" ]]; then
+            ((++last))
+        elif [[ $last == 1 || ${PROMPT_COMMAND[last - 1]+set} ]]; then
+            builtin printf -v "PROMPT_COMMAND[$((last + 1))]" %s "$bp"
+        else
+            ((--last))
         fi
-        for key in "${!PROMPT_COMMAND[@]}"; do
-            text=${PROMPT_COMMAND[key]}
-            if [[ $text == *"$__shellward_call"* ]]; then
-                __shellward_without_call "$text"
-                builtin printf -v "PROMPT_COMMAND[$key]" %s "$text"
-            fi
-        done
-        builtin printf -v "PROMPT_COMMAND[$((last + 1))]" %s "$__shellward_call"
-        return
-    fi
-    text=${PROMPT_COMMAND-}
-    key=${text%"$__shellward_call"}
-    if [[ $text != "$key$__shellward_call" || $key == *"$__shellward_call"* ]]; then
-        __shellward_without_call "$text"
+        __shellward_slot=$last
+        builtin printf -v "PROMPT_COMMAND[$last]" %s "$__shellward_call"
+    else
+        __shellward_slot=0 text=${PROMPT_COMMAND-}
         # A line of its own: the user's hook may end in a comment, and with `;` or without.
-        builtin printf -v PROMPT_COMMAND %s "${text:+$text$nl}$__shellward_call"
+        if [[ $text == *"$bp"* ]]; then
+            text=${text%%"$bp"*}$__shellward_call$nl$bp${text#*"$bp"}
+        else
+            text=${text:+$text$nl}$__shellward_call
+        fi
+        builtin printf -v PROMPT_COMMAND %s "$text"
     fi
+}
+
+# Takes our call out of PROMPT_COMMAND, and our function out of bash-preexec's.
+__shellward_leave() {
+    builtin local nl=$'\n' key text
+    for key in "${!PROMPT_COMMAND[@]}"; do
+        text=${PROMPT_COMMAND[key]}
+        if [[ $text == "$__shellward_call" && $key != 0 ]]; then
+            builtin unset -v "PROMPT_COMMAND[$key]" || builtin :
+        elif [[ $text == *"$__shellward_call"* ]]; then
+            __shellward_without_call "$text"
+            # `[0]` would make an array of a string.
+            key=[$key]
+            builtin printf -v "PROMPT_COMMAND${key#"[0]"}" %s "$text" || builtin :
+        fi
+    done
+    for key in "${!precmd_functions[@]}"; do
+        if [[ ${precmd_functions[key]} == __shellward_prompt ]]; then
+            builtin unset -v "precmd_functions[$key]" || builtin :
+        fi
+    done
 }
 
 # Sets the caller's `text` to $1 without our call. Nothing must stay in its place if that can be: even `:` would give the
@@ -190,15 +247,29 @@ __shellward_without_call() {
     text=${text//"$__shellward_call"/builtin :}
 }
 
-__shellward_has_ps0= __shellward_lists_hooks=
-if ((BASH_VERSINFO[0] > 4 || (BASH_VERSINFO[0] == 4 && BASH_VERSINFO[1] >= 4))); then
-    __shellward_has_ps0=1
-    # Keeps quiet with `set -x`. Not before 4.4, where the trap may have to say something at this place.
-    __shellward_call="{ $__shellward_call; } 2>/dev/null"
-fi
+__shellward_has_ps0= __shellward_lists_hooks= __shellward_heal= __shellward_strays= __shellward_looked= __shellward_sum=0 __shellward_slot=1
 if ((BASH_VERSINFO[0] > 5 || (BASH_VERSINFO[0] == 5 && BASH_VERSINFO[1] >= 1))); then
     __shellward_lists_hooks=1
 fi
+if ((BASH_VERSINFO[0] > 4 || (BASH_VERSINFO[0] == 4 && BASH_VERSINFO[1] >= 4))); then
+    __shellward_has_ps0=1
+    # Keeps quiet with `set -x`, and what a DEBUG trap prints for it. Not before 4.4, where the trap may have to say
+    # something at this place.
+    __shellward_call="{ $__shellward_call; } >/dev/null 2>&1"
+    # Only outside of a function a trap can be seen; printing it fails if there is anything to print. No keywords here:
+    # they could be aliases.
+    __shellward_hook='\builtin trap -p DEBUG >&- && __shellward_prompt || __shellward_prompt_trapped'
+    # Puts the hook back where it was, unless something is there, and prints nothing: no key is ever set. With a sum of 0
+    # always, else when PS0 or PS1 have another length. (No `!`: posix mode has a meaning for it.)
+    builtin declare -A __shellward_no
+    __shellward_may=([1]=1)
+    __shellward_heal='${__shellward_may[1-(1${PS0+${#PS0}}1${PS1+${#PS1}}==__shellward_sum)]+${__shellward_no[${PROMPT_COMMAND[__shellward_slot]:=$__shellward_call}]-}}'
+    if [[ ! $__shellward_lists_hooks ]]; then
+        __shellward_heal=${__shellward_heal/'[__shellward_slot]'/}
+    fi
+fi
+__shellward_ps1_front+=$__shellward_heal$__shellward_count'}\]'
+__shellward_ps0_back+=$__shellward_heal$__shellward_count'}'
 
 # Before 4.4 there is no PS0, only the DEBUG trap: bash runs it before every simple command, those of PROMPT_COMMAND
 # too, but not before `( ... )`. So this is a guess, made once between two prompts:
@@ -285,4 +356,4 @@ fi
 if [[ -f ~/.bashrc && -r ~/.bashrc ]]; then
     builtin source ~/.bashrc || builtin :
 fi
-\builtin eval "${__shellward_hook-}"
+{ \builtin eval "${__shellward_hook-}"; } >/dev/null 2>&1

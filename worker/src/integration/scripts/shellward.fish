@@ -45,18 +45,19 @@ if set -gq __shellward_n
         builtin printf %s $text
     end
 
+    # Where we are, and how the command ended: in this order, so that the directory is known when the end is told.
+    function __shellward_ended
+        builtin printf '\e]633;P;Cwd=%s;%s\a\e]633;D;%s;%s\a' (__shellward_escape $PWD) $__shellward_n $argv[1] $__shellward_n
+    end
+
     # D at once, and not only with the prompt: before that fish prints what makes the prompt begin on a line of its own,
     # which is no output of the command.
     function __shellward_postexec --on-event fish_postexec
-        builtin printf '\e]633;D;%s;%s\a' $status $__shellward_n
+        __shellward_ended $status
     end
 
     function __shellward_prompt --on-event fish_prompt
-        builtin printf '\e]633;D;%s;%s\a' $status $__shellward_n
-        if builtin test "$PWD" != "$__shellward_pwd"
-            set -gu __shellward_pwd $PWD
-            builtin printf '\e]633;P;Cwd=%s;%s\a' (__shellward_escape $PWD) $__shellward_n
-        end
+        __shellward_ended $status
         builtin printf '\e]633;A;%s\a' $__shellward_n
     end
 

@@ -52,38 +52,36 @@ if [[ ${+__shellward_n} == 1 ]]; then
     }
 
     # The first precmd hook: what the user's hooks print belongs to the prompt and not to the command before. zsh itself
-    # gives every hook the true `$?` and restores it afterwards.
+    # gives every hook the true `$?` and restores it afterwards. (No stderr: `set -x` is not to show what we do.)
     __shellward_precmd() {
-        builtin local code="$?" filler=0
-        # Before the hooks, zsh shows where a last line without an end ends (prompt_sp). That would stand in the output
-        # of the command, so we do it behind our mark instead, as long as the user has not switched it off.
-        if [[ -o prompt_sp ]]; then
-            builtin setopt no_prompt_sp
-            builtin typeset -g +x __shellward_sp=1
-        elif [[ ${__shellward_sp-0} == 1 && -o prompt_cr ]]; then
-            filler=1
-        fi
-        __shellward_prompt "$code" $filler
-        return 0
+        {
+            builtin local code="$?" filler=0
+            # Before the hooks, zsh shows where a last line without an end ends (prompt_sp). That would stand in the
+            # output of the command, so we do it behind our mark instead, as long as the user has not switched it off.
+            if [[ -o prompt_sp ]]; then
+                builtin setopt no_prompt_sp
+                builtin typeset -g +x __shellward_sp=1
+            elif [[ ${__shellward_sp-0} == 1 && -o prompt_cr ]]; then
+                filler=1
+            fi
+            __shellward_prompt "$code" $filler
+            return 0
+        } 2>/dev/null
     }
 
     # A function of its own: leaving one that has local options would undo the option above.
     __shellward_prompt() {
         builtin emulate -L zsh -o no_xtrace -o extended_glob
-        local -a marks
-        __shellward_mark "D;$1"
+        # Where we are comes first: it is to be known when the command's end is told.
+        local REPLY
+        __shellward_escape "$PWD"
+        __shellward_mark "P;Cwd=$REPLY" "D;$1"
         if [[ $2 == 1 ]]; then
             __shellward_filler
         fi
-        marks=()
         __shellward_places
-        if [[ $PWD != "${__shellward_pwd-}" ]]; then
-            builtin typeset -g +x __shellward_pwd=$PWD
-            local REPLY
-            __shellward_escape "$PWD"
-            marks+=("P;Cwd=$REPLY")
-        fi
-        __shellward_mark $marks A
+        builtin typeset -g +x __shellward_seen=1
+        __shellward_mark A
         return 0
     }
 
@@ -98,12 +96,14 @@ if [[ ${+__shellward_n} == 1 ]]; then
     # The last preexec hook: what the user's hooks print does not belong to the command's output. $1 is the line as it was
     # typed; it is empty where there is no history, and then $3 is what zsh makes of it.
     __shellward_preexec() {
-        builtin emulate -L zsh -o no_xtrace
-        local REPLY
-        __shellward_escape "${1:-$3}"
-        __shellward_mark "E;$REPLY" C
-        __shellward_places
-        return 0
+        {
+            builtin emulate -L zsh -o no_xtrace
+            local REPLY
+            __shellward_escape "${1:-$3}"
+            __shellward_mark "E;$REPLY" C
+            __shellward_places
+            return 0
+        } 2>/dev/null
     }
 
     # Puts our hooks into their places, each from the other one too: the user's files may set these arrays anew.
@@ -122,7 +122,7 @@ if [[ ${+__shellward_n} == 1 ]]; then
     # prompt, and does their work if they were not there.
     __shellward_first() {
         builtin local code="$?"
-        if [[ ! -v __shellward_pwd ]]; then
+        if [[ ! -v __shellward_seen ]]; then
             __shellward_precmd
         fi
         builtin unfunction __shellward_first
