@@ -288,6 +288,9 @@ impl HostBuilder {
             .recv_timeout(DEADLINE)
             .ok()
             .and_then(|line| serde_json::from_str::<Value>(&line).ok());
+        // What we started, until more is known: with 0 here, the end of a host that never was
+        // would be the end of everything on the machine.
+        let started = child.id().cast_signed();
         let mut host = Host {
             child,
             binaries: self.binaries.clone(),
@@ -296,7 +299,7 @@ impl HostBuilder {
             url: String::new(),
             socket: String::new(),
             token: None,
-            pid: 0,
+            pid: started,
             ready: Value::Null,
             log,
             marks,
@@ -308,7 +311,6 @@ impl HostBuilder {
         host.url = ready["url"].as_str().expect("url").to_owned();
         host.socket = ready["socket"].as_str().expect("socket").to_owned();
         // The host's own number may be of another namespace; what counts here is ours.
-        let started = host.child.id().cast_signed();
         host.pid = std::iter::once(Process::read(started))
             .flatten()
             .chain(proc::descendants(started))

@@ -61,6 +61,7 @@ pub fn all() -> Vec<Process> {
 
 /// Everything below `root`, itself left out.
 pub fn descendants(root: i32) -> Vec<Process> {
+    assert!(root > 1, "everything is below process {root}");
     let all = all();
     let mut family = HashSet::from([root]);
     let mut found = Vec::new();

@@ -32,6 +32,16 @@ fn a_process_that_is_left_is_noticed_and_ended() {
 }
 
 #[test]
+fn a_host_that_does_not_start_harms_nobody() {
+    let mut bystander = Command::new("sleep").arg("1032").spawn().unwrap();
+    let started = catch_unwind(|| Host::builder().flag("--no-such-flag").start());
+    assert!(started.is_err());
+    assert!(bystander.try_wait().unwrap().is_none(), "it still runs");
+    bystander.kill().unwrap();
+    bystander.wait().unwrap();
+}
+
+#[test]
 fn a_socket_file_that_is_left_is_noticed() {
     let host = Host::dash();
     let folder = host.runtime_dir().join("deep");

@@ -335,11 +335,11 @@ async fn throughput(
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> Result<()> {
     let options = options()?;
-    let integration = if options.off { "off" } else { "auto" };
-    let host = Host::builder()
-        .option("--shell", &options.shell)
-        .option("--shell-integration", integration)
-        .start();
+    let mut builder = Host::builder().option("--shell", &options.shell);
+    if options.off {
+        builder = builder.option("--shell-integration", "off");
+    }
+    let host = builder.start();
     let log = host.folder().join("build.log");
     let colours = host.folder().join("colours");
     write_build_log(&log, options.mib << 20)?;
