@@ -81,7 +81,9 @@ async fn after(script: &str) -> (Host, Raw, Term, Vec<Told>) {
     terminal.wait_prompt().await;
     let mark = raw.mark();
     terminal.line(&format!("{script}; echo e''nd")).await;
+    // Until nothing more comes that one might have and the other not.
     terminal.wait_text("end").await;
+    terminal.wait_prompt().await;
     let all = told(&raw.actions_since(mark, &terminal.uri));
     (host, raw, terminal, all)
 }
@@ -275,6 +277,8 @@ async fn a_snapshot_in_the_middle_of_a_command_is_what_was_sent() {
     terminal.line("").await;
     terminal.wait_text("done").await;
     other.wait_text("done").await;
+    terminal.wait_prompt().await;
+    other.wait_prompt().await;
     assert_eq!(other.folded.state.content, terminal.folded.state.content);
     same_parts(&raw, &mut terminal).await;
     // After a clear in the middle its output is nobody's, and its end is told all the same.
@@ -294,6 +298,7 @@ async fn a_snapshot_in_the_middle_of_a_command_is_what_was_sent() {
         .await;
     terminal.line("").await;
     terminal.wait_text("finished").await;
+    terminal.wait_prompt().await;
     raw.wait_action(mark, &terminal.uri, "terminal/commandFinished")
         .await;
     same_parts(&raw, &mut terminal).await;
@@ -312,6 +317,7 @@ async fn s24_a_late_subscriber_of_trimmed_output_gets_the_modes_first() {
     terminal
         .wait_text_within("done", Duration::from_secs(30))
         .await;
+    terminal.wait_prompt().await;
     let late = Raw::open(&host).await;
     let other = Term::subscribe(&late, &terminal.uri).await;
     let content = &other.folded.state.content;
