@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use crate::builder::HostBuilder;
 use crate::leftovers::{self, Marks};
 use crate::proc::{self, Process};
+use crate::{DEADLINE, poll_for};
 
 /// How long a host may take from TERM to its end, with every terminal disposed.
 const STOP_LIMIT: Duration = Duration::from_secs(15);
@@ -150,6 +151,14 @@ impl Host {
             .unwrap()
         };
         (pid("workerPid"), pid("shellPid"))
+    }
+
+    /// Waits until no worker process is left.
+    #[track_caller]
+    pub fn wait_no_workers(&self) {
+        poll_for("no worker", DEADLINE, || {
+            self.workers().is_empty().then_some(())
+        });
     }
 
     /// Every worker process of this host.

@@ -180,9 +180,7 @@ async fn a_worker_killed_while_it_starts_leaves_no_half_terminal() {
                 assert_eq!(gone.unwrap_err().code, -32008);
             }
         }
-        poll_for("no worker", DEADLINE, || {
-            host.workers().is_empty().then_some(())
-        });
+        host.wait_no_workers();
     }
     let root = raw
         .request("subscribe", json!({"channel": ROOT}))

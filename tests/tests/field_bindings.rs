@@ -188,9 +188,7 @@ async fn s01_with_a_binding_the_end_of_the_output_is_there_and_before_the_exit()
                 .unwrap();
         }
     }
-    poll_for("no worker", DEADLINE, || {
-        host.workers().is_empty().then_some(())
-    });
+    host.wait_no_workers();
     host.stop();
 }
 

@@ -35,9 +35,7 @@ async fn s05_500_terminals_leave_no_descriptor_no_pty_and_no_process() {
     raw.request("disposeTerminal", json!({"channel": terminal.uri}))
         .await
         .unwrap();
-    poll_for("no worker", DEADLINE, || {
-        host.workers().is_empty().then_some(())
-    });
+    host.wait_no_workers();
     let before = proc::descriptors(host.pid).len();
     for _ in 0..50 {
         let mut batch = Vec::new();
@@ -59,9 +57,7 @@ async fn s05_500_terminals_leave_no_descriptor_no_pty_and_no_process() {
                 .unwrap();
         }
     }
-    poll_for("no worker", DEADLINE, || {
-        host.workers().is_empty().then_some(())
-    });
+    host.wait_no_workers();
     wait_descriptors(&host, before);
     assert_eq!(proc::ptys(host.pid).len(), 0);
     assert_eq!(leftovers::zombies(host.pid), []);
@@ -100,16 +96,12 @@ async fn s05_100_starts_that_fail_leave_nothing() {
         }
     };
     fail_once().await;
-    poll_for("no worker", DEADLINE, || {
-        host.workers().is_empty().then_some(())
-    });
+    host.wait_no_workers();
     let before = proc::descriptors(host.pid).len();
     for _ in 0..100 {
         fail_once().await;
     }
-    poll_for("no worker", DEADLINE, || {
-        host.workers().is_empty().then_some(())
-    });
+    host.wait_no_workers();
     wait_descriptors(&host, before);
     let root = raw
         .request("subscribe", json!({"channel": ROOT}))
@@ -220,9 +212,7 @@ async fn s05_without_a_free_pty_a_start_fails_clearly_and_works_again_when_there
                 .await
                 .unwrap();
         }
-        poll_for("no worker", DEADLINE, || {
-            host.workers().is_empty().then_some(())
-        });
+        host.wait_no_workers();
     }
     host.stop();
 }

@@ -850,9 +850,7 @@ async fn a_job_that_ends_itself_after_the_exit_leaves_nothing() {
     raw.request("disposeTerminal", json!({"channel": terminal.uri}))
         .await
         .unwrap();
-    poll_for("no worker", DEADLINE, || {
-        host.workers().is_empty().then_some(())
-    });
+    host.wait_no_workers();
     host.stop();
 }
 

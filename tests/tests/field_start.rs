@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use shellward_tests::{DEADLINE, Host, ROOT, Raw, RpcError, Term, Value, json, poll_for, term};
+use shellward_tests::{Host, ROOT, Raw, RpcError, Term, Value, json, term};
 
 fn executable(path: &Path, text: &str) {
     fs::write(path, text).unwrap();
@@ -44,9 +44,7 @@ async fn assert_start_fails(host: &Host, raw: &Raw, created: Result<Term, RpcErr
         .await
         .unwrap();
     assert_eq!(root["snapshot"]["state"]["terminals"], json!([]));
-    poll_for("no worker", DEADLINE, || {
-        host.workers().is_empty().then_some(())
-    });
+    host.wait_no_workers();
 }
 
 #[tokio::test]

@@ -2,6 +2,8 @@
 //!
 //! What lives here: escaping and shortening. What must not: anything that knows what is shown.
 
+use crate::utf8::boundary;
+
 /// `bytes` as text on one line: control characters and invalid bytes escaped.
 pub(crate) fn escaped(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
@@ -29,11 +31,7 @@ fn is_bidi(character: char) -> bool {
 pub(crate) fn shortened(mut text: String, max: usize) -> String {
     if text.len() > max {
         let mark = "…";
-        let mut at = max.saturating_sub(mark.len());
-        while !text.is_char_boundary(at) {
-            at -= 1;
-        }
-        text.truncate(at);
+        text.truncate(boundary(&text, max.saturating_sub(mark.len())));
         text.push_str(mark);
     }
     text

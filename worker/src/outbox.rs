@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
 
-use shellward_protocol::limits::{FRAMES_WINDOW, OUTPUT_CHUNK_MAX, OUTPUT_WINDOW};
+use shellward_protocol::limits::{CUTS_MAX, FRAMES_WINDOW, OUTPUT_CHUNK_MAX, OUTPUT_WINDOW};
 use shellward_protocol::message::{Cut, Event, Happened, InputTaken, Output};
 use shellward_protocol::{Data, FromWorker, WireError};
 
@@ -84,8 +84,11 @@ impl Outbox {
     }
 
     /// Queues output: at most [`OUTPUT_CHUNK_MAX`] bytes of valid UTF-8, not empty.
-    pub(crate) fn output(&mut self, cuts: Vec<Cut>, data: &str) -> Result<(), WireError> {
+    /// One frame has room for a cut in each block, and one that began before; if there is one more,
+    /// at the end of a part, the oldest gives way.
+    pub(crate) fn output(&mut self, mut cuts: Vec<Cut>, data: &str) -> Result<(), WireError> {
         debug_assert!(data.len() <= OUTPUT_CHUNK_MAX);
+        cuts.drain(..cuts.len().saturating_sub(CUTS_MAX));
         let mut bytes = Vec::with_capacity(data.len() + OUTPUT_EXTRA);
         FromWorker::Output(Output {
             offset: self.made,
@@ -357,6 +360,20 @@ mod tests {
         assert_eq!(offsets(&second), [3, 6]);
         outbox.ack(11).unwrap();
         assert!(outbox.unacked.is_empty());
+    }
+
+    #[test]
+    fn no_frame_has_more_cuts_than_it_may_hold() {
+        let mut outbox = attached();
+        let cut = Cut {
+            at: 1,
+            modes: shellward_protocol::Modes::default(),
+        };
+        let cuts = vec![cut; CUTS_MAX + 2];
+        outbox.output(cuts, &"x".repeat(100)).unwrap();
+        let mut bytes = Vec::new();
+        outbox.write_to(&mut bytes).unwrap();
+        assert_eq!(offsets(&bytes), [0], "it can be decoded");
     }
 
     #[test]

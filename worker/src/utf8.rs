@@ -107,6 +107,15 @@ fn incomplete_tail(bytes: &[u8]) -> usize {
     0
 }
 
+/// The last place at or before `at` that is not inside a character.
+pub(crate) fn boundary(text: &str, at: usize) -> usize {
+    let mut at = at.min(text.len());
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}
+
 /// Cuts `text` into pieces of at most `max` bytes, never inside a character.
 pub(crate) fn pieces(text: &str, max: usize) -> impl Iterator<Item = &str> {
     let mut rest = text;
@@ -114,11 +123,7 @@ pub(crate) fn pieces(text: &str, max: usize) -> impl Iterator<Item = &str> {
         if rest.is_empty() {
             return None;
         }
-        let mut at = max.max(4).min(rest.len());
-        while !rest.is_char_boundary(at) {
-            at -= 1;
-        }
-        let (piece, tail) = rest.split_at(at);
+        let (piece, tail) = rest.split_at(boundary(rest, max.max(4)));
         rest = tail;
         Some(piece)
     })

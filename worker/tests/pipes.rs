@@ -476,20 +476,5 @@ fn idle_worker_does_not_wake_up() {
     let worker = Worker::spawn();
     let mut link = worker.pipe("printf ready; exec sleep 1000");
     link.until_output("ready");
-    let switches = || {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", worker.pid())).unwrap();
-        let line = status
-            .lines()
-            .find(|line| line.starts_with("voluntary_ctxt_switches"))
-            .unwrap();
-        line.rsplit('\t').next().unwrap().parse::<u64>().unwrap()
-    };
-    let mut before = switches();
-    eventually(PATIENCE, "it rests for a second", || {
-        std::thread::sleep(Duration::from_secs(1));
-        let now = switches();
-        let rests = now == before;
-        before = now;
-        rests
-    });
+    worker.comes_to_rest();
 }

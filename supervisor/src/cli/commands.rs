@@ -18,6 +18,9 @@ use super::{New, Ops, escapes};
 
 /// `read` and `wait --command` take a terminal for quiet after this long without output.
 pub(super) const QUIET: Duration = Duration::from_millis(250);
+/// Said of a terminal that tells commands apart and has seen none.
+pub(super) const NO_COMMAND_YET: &str =
+    "no command has run in this terminal yet; type one with `shellward send`";
 /// They wait no longer than this for quiet, and `new` for the shell's first output.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 

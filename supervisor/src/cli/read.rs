@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::NoCommandDetection;
 use super::client::Client;
-use super::commands::{PATIENCE, QUIET, entry, locate, print};
+use super::commands::{NO_COMMAND_YET, PATIENCE, QUIET, entry, locate, print};
 use super::plain::plain;
 use crate::ahp::view::View;
 
@@ -79,7 +79,7 @@ async fn no_command(client: &mut Client, uri: &str) -> anyhow::Result<anyhow::Er
         );
     }
     if entry["detectsCommands"] == true {
-        bail!("no command has run in this terminal yet; type one with `shellward send`");
+        bail!("{NO_COMMAND_YET}");
     }
     Ok(NoCommandDetection.into())
 }

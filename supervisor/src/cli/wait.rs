@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::NoCommandDetection;
 use super::client::Client;
-use super::commands::{PATIENCE, QUIET, entry, locate};
+use super::commands::{NO_COMMAND_YET, PATIENCE, QUIET, entry, locate};
 use crate::ahp::names;
 use crate::config::time;
 
@@ -227,10 +227,9 @@ async fn command_end(
         Newest::Finished(code) => Ok(Some(End::Command(code))),
         _ if !awaited.detects => Err(NoCommandDetection.into()),
         Newest::None if awaited.line_typed => bail!(
-            "no command has run in this terminal yet; type one with `shellward send`. If you did, \
-             the shell wants more, or a start-up file has put another shell in its place"
+            "{NO_COMMAND_YET}. If you did, the shell wants more, or a start-up file has put another shell in its place"
         ),
-        _ => bail!("no command has run in this terminal yet; type one with `shellward send`"),
+        _ => bail!("{NO_COMMAND_YET}"),
     }
 }
 

@@ -46,7 +46,7 @@ impl Core {
                     let outcome =
                         self.dispatch_terminal(key, sender, &action, &dispatch, origin, effects);
                     if let (Ok(()), ClientAction::Input(data)) = (&outcome, &action) {
-                        self.typed(key, data.len() as u64, now);
+                        self.typed(key, data, now);
                     }
                     outcome
                 }
@@ -114,9 +114,6 @@ impl Core {
                 self.send(sender, text);
                 // Last, because the task that is woken last runs first, and this one is waited for.
                 link.input(data.as_bytes()).map_err(refuse)?;
-                if let Some(terminal) = self.terminals.get_mut(&key) {
-                    terminal.commands.typed(data);
-                }
             }
             ClientAction::Resized(size) => {
                 if self.settings.size_from_holder {

@@ -33,20 +33,14 @@ impl Core {
         call: &Call,
         effects: &mut Vec<Effect>,
     ) -> Result<Option<String>, RpcError> {
-        if call.id.is_none() {
-            // A notification waits for nothing.
-            return Ok(None);
-        }
-        if self.probe_askers.len() >= WAITING_REQUESTS {
-            return Err(RpcError::internal(
-                "too many requests wait for the probe's answer; try again when it has come",
-            ));
-        }
-        if self.probe_askers.is_empty() {
-            effects.push(Effect::Probe);
-        }
-        self.probe_askers.push(call.clone());
-        Ok(None)
+        let too_many = "too many requests wait for the probe's answer; try again when it has come";
+        ask_once(
+            &mut self.probe_askers,
+            call,
+            too_many,
+            Effect::Probe,
+            effects,
+        )
     }
 
     /// The probe that was asked for has answered ([`Self::set_probe`]).
@@ -64,19 +58,15 @@ impl Core {
         call: &Call,
         effects: &mut Vec<Effect>,
     ) -> Result<Option<String>, RpcError> {
-        if call.id.is_none() {
-            return Ok(None);
-        }
-        if self.report_askers.len() >= WAITING_REQUESTS {
-            return Err(RpcError::internal(
-                "too many requests wait for the list of terminals; try again when it has come",
-            ));
-        }
-        if self.report_askers.is_empty() {
-            effects.push(Effect::Report);
-        }
-        self.report_askers.push(call.clone());
-        Ok(None)
+        let too_many =
+            "too many requests wait for the list of terminals; try again when it has come";
+        ask_once(
+            &mut self.report_askers,
+            call,
+            too_many,
+            Effect::Report,
+            effects,
+        )
     }
 
     /// The workers' processes.
@@ -127,14 +117,16 @@ impl Core {
     }
 
     /// Something was typed into a terminal and accepted.
-    pub(super) fn typed(&mut self, key: TerminalKey, bytes: u64, now: Instant) {
-        if bytes == 0 {
+    pub(super) fn typed(&mut self, key: TerminalKey, data: &str, now: Instant) {
+        if data.is_empty() {
             // Nothing will answer that.
             return;
         }
+        let bytes = data.len() as u64;
         self.metrics.input_bytes.add(bytes);
         if let Some(terminal) = self.terminals.get_mut(&key) {
             terminal.figures.typed(bytes, now);
+            terminal.commands.typed(data);
         }
     }
 
@@ -212,6 +204,29 @@ impl Core {
         }
         report
     }
+}
+
+/// Makes `call` wait among `askers` for an answer that `effect` brings; it is asked for once, however
+/// many wait.
+fn ask_once(
+    askers: &mut Vec<Call>,
+    call: &Call,
+    too_many: &str,
+    effect: Effect,
+    effects: &mut Vec<Effect>,
+) -> Result<Option<String>, RpcError> {
+    if call.id.is_none() {
+        // A notification waits for nothing.
+        return Ok(None);
+    }
+    if askers.len() >= WAITING_REQUESTS {
+        return Err(RpcError::internal(too_many));
+    }
+    if askers.is_empty() {
+        effects.push(effect);
+    }
+    askers.push(call.clone());
+    Ok(None)
 }
 
 /// Where a terminal is in its life, as operators see it.

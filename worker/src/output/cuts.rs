@@ -9,6 +9,8 @@ use memchr::{memchr, memrchr};
 use shellward_protocol::Modes;
 use shellward_protocol::limits::CUT_DISTANCE;
 
+use crate::utf8::boundary;
+
 /// A place in the output, counted from the terminal's first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
@@ -78,10 +80,7 @@ impl Planner {
                     modes,
                 });
             }
-            let mut last = part.len();
-            while !text.is_char_boundary(last) {
-                last -= 1;
-            }
+            let last = boundary(text, part.len());
             if last > 0 {
                 self.ground = Some(Place {
                     at: at + last as u64,

@@ -2,6 +2,8 @@
 //!
 //! What lives here: comparing them, pure. What must not: how each comes about.
 
+use crate::utf8::boundary;
+
 /// The command line: what the shell said (`told`), what it echoed, what was typed.
 ///
 /// bash tells a command of several lines as its history holds it, joined by `; ` or a blank; the
@@ -50,11 +52,7 @@ fn is_joined(told: &str, echoed: &str) -> bool {
 
 /// At most `max` bytes of `text`, cut between characters.
 pub(super) fn bounded(mut text: String, max: usize) -> String {
-    let mut at = max.min(text.len());
-    while !text.is_char_boundary(at) {
-        at -= 1;
-    }
-    text.truncate(at);
+    text.truncate(boundary(&text, max));
     text
 }
 

@@ -7,6 +7,8 @@
 //! describes it; OSC 633 as VS Code documents it; OSC 7 (a `file:` URI); OSC 9;9 (ConEmu, Windows
 //! Terminal) and OSC 1337;CurrentDir (iTerm2), both a path.
 
+use percent_encoding::percent_decode_str;
+
 /// A mark, with what it carries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Mark {
@@ -165,12 +167,12 @@ fn hex(digit: u8) -> Option<u8> {
         .and_then(|digit| u8::try_from(digit).ok())
 }
 
-/// A path that can be a directory's: absolute, without control characters (field case S-14).
 fn path(text: &str) -> Option<Vec<u8>> {
-    checked(text.as_bytes().to_vec())
+    directory_path(text.as_bytes().to_vec())
 }
 
-fn checked(path: Vec<u8>) -> Option<Vec<u8>> {
+/// A path that can be told as a directory's: absolute, without control characters (field case S-14).
+pub(super) fn directory_path(path: Vec<u8>) -> Option<Vec<u8>> {
     let is_fine = path.first() == Some(&b'/')
         && path.len() < shellward_protocol::limits::PATH_MAX
         && !path.iter().any(|byte| *byte < 0x20 || *byte == 0x7F);
@@ -193,7 +195,8 @@ fn from_file_uri(uri: &str) -> Option<Vec<u8>> {
             rest.get(host.len()..)?
         }
     };
-    checked(percent_decode(encoded)?)
+    // Percent signs that encode nothing stand for themselves: shells print paths unencoded, too.
+    directory_path(percent_decode_str(encoded).collect())
 }
 
 fn is_local(host: &str) -> bool {
@@ -215,25 +218,6 @@ fn is_local(host: &str) -> bool {
     !name.is_empty()
         && (host.eq_ignore_ascii_case(name)
             || ((!host.contains('.') || !name.contains('.')) && first(host) == first(name)))
-}
-
-/// Percent signs that encode nothing stand for themselves: shells print paths unencoded, too.
-fn percent_decode(text: &str) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, tail)) = rest.split_first() {
-        rest = tail;
-        if *first == b'%'
-            && let [high, low, after @ ..] = tail
-            && let (Some(high), Some(low)) = (hex(*high), hex(*low))
-        {
-            bytes.push(high * 16 + low);
-            rest = after;
-        } else {
-            bytes.push(*first);
-        }
-    }
-    Some(bytes)
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use nix::unistd::Pid;
-use shellward_protocol::limits::{OUTPUT_CHUNK_MAX, PATH_MAX};
+use shellward_protocol::limits::OUTPUT_CHUNK_MAX;
 use shellward_protocol::message::{Cut, Happened, Marks, Size};
 use shellward_protocol::{Data, WireError};
 
@@ -100,32 +100,36 @@ impl Output {
         now: Instant,
         outbox: &mut Outbox,
     ) -> Result<(), WireError> {
-        let mut turn = Turn {
-            known: &mut self.known,
-            outbox,
-            now,
-            failure: None,
-        };
-        self.scanner.scan(text, &mut turn);
-        if let Some(title) = self.scanner.take_title() {
-            turn.tell(Happened::Title(Data::from(title)));
-        }
-        let result = turn.failure.map_or(Ok(()), Err);
+        self.turn(now, outbox, |scanner, turn| {
+            scanner.scan(text, turn);
+            if let Some(title) = scanner.take_title() {
+                turn.tell(Happened::Title(Data::from(title)));
+            }
+        })?;
         if self.known.is_loaded {
             self.installed = None;
         }
-        result
+        Ok(())
     }
 
     /// What was held back goes on: nothing will follow it.
     pub(crate) fn finish(&mut self, now: Instant, outbox: &mut Outbox) -> Result<(), WireError> {
+        self.turn(now, outbox, |scanner, turn| scanner.finish(turn))
+    }
+
+    fn turn(
+        &mut self,
+        now: Instant,
+        outbox: &mut Outbox,
+        work: impl FnOnce(&mut Scanner, &mut Turn<'_>),
+    ) -> Result<(), WireError> {
         let mut turn = Turn {
             known: &mut self.known,
             outbox,
             now,
             failure: None,
         };
-        self.scanner.finish(&mut turn);
+        work(&mut self.scanner, &mut turn);
         turn.failure.map_or(Ok(()), Err)
     }
 
@@ -266,7 +270,5 @@ fn shell_directory(said: &[u8], shell: Pid) -> Option<Vec<u8>> {
     }
     // One that was removed has no name any more, only one with a remark behind it.
     real.filter(|real| real.nlink() > 0)?;
-    let path = std::fs::read_link(&link).ok()?.into_os_string().into_vec();
-    let is_fine = path.len() < PATH_MAX && !path.iter().any(|byte| *byte < 0x20 || *byte == 0x7F);
-    is_fine.then_some(path)
+    marks::directory_path(std::fs::read_link(&link).ok()?.into_os_string().into_vec())
 }

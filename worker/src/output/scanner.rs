@@ -8,7 +8,7 @@
 //! goes on at once, even if it never ends.
 
 use memchr::memchr;
-use shellward_protocol::limits::CUTS_MAX;
+use shellward_protocol::limits::TITLE_MAX;
 use shellward_protocol::message::Cut;
 use shellward_protocol::modes::{INSERT, KEYPAD};
 use shellward_protocol::{Modes, message::Marks};
@@ -24,9 +24,6 @@ pub(crate) const HELD_MAX: usize = 128 << 10;
 
 /// A CSI longer than this is nothing we know. xterm takes 30 parameters.
 const CSI_MAX: usize = 256;
-
-/// The longest title that is followed, in bytes.
-pub(crate) const TITLE_MAX: usize = shellward_protocol::limits::TITLE_MAX;
 
 /// What the scanner found in place of text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -276,8 +273,10 @@ impl Scanner {
                 }
             },
             Shape::Escape => {
+                if let Some(query) = queries::parse(shape, whole) {
+                    return Fate::Take(Found::Query(query));
+                }
                 match whole {
-                    "\u{1b}Z" => return Fate::Take(Found::Query(Query::Attributes)),
                     "\u{1b}c" => self.state = State::default(),
                     "\u{1b}=" => self.state.modes = self.state.modes.with(KEYPAD, true),
                     "\u{1b}>" => self.state.modes = self.state.modes.with(KEYPAD, false),
@@ -351,7 +350,7 @@ impl Scanner {
         let start = self.out;
         self.out += text.len() as u64;
         let relative = |at: u64| usize::try_from(at.saturating_sub(start)).unwrap_or(usize::MAX);
-        let mut cuts: Vec<Cut> = places
+        let cuts: Vec<Cut> = places
             .iter()
             .filter_map(|place| {
                 let at = u32::try_from(relative(place.at)).ok()?;
@@ -361,10 +360,6 @@ impl Scanner {
                 })
             })
             .collect();
-        // One for each block, one more for a block that began before, and one at the end.
-        if cuts.len() > CUTS_MAX {
-            cuts.remove(0);
-        }
         sink.text(text, cuts, relative(self.active).min(text.len()));
     }
 }

@@ -72,6 +72,26 @@ impl Worker {
         }
     }
 
+    /// Fails unless it does not wake up for a whole second, sooner or later.
+    pub fn comes_to_rest(&self) {
+        let switches = || {
+            let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+            let line = status
+                .lines()
+                .find(|line| line.starts_with("voluntary_ctxt_switches"))
+                .unwrap();
+            line.rsplit('\t').next().unwrap().parse::<u64>().unwrap()
+        };
+        let mut before = switches();
+        eventually(PATIENCE, "it rests for a second", || {
+            std::thread::sleep(Duration::from_secs(1));
+            let now = switches();
+            let rests = now == before;
+            before = now;
+            rests
+        });
+    }
+
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
