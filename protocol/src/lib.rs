@@ -16,6 +16,7 @@ pub mod data;
 pub mod error;
 pub mod frame;
 pub mod hello;
+pub mod kept;
 pub mod limits;
 pub mod message;
 pub mod modes;

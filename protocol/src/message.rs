@@ -8,8 +8,10 @@ use crate::codec;
 use crate::data::Data;
 use crate::error::WireError;
 use crate::frame::{Header, write_frame};
+use crate::kept::{Clear, Kept, Lost, Past, Watch};
 use crate::limits::{
-    COMMAND_LINE_MAX, CUTS_MAX, OUTPUT_CHUNK_MAX, PATH_MAX, REASON_MAX, SIZE_RANGE, TITLE_MAX,
+    CARD_MAX, COMMAND_LINE_MAX, CUTS_MAX, OUTPUT_CHUNK_MAX, PAST_FRAMES, PATH_MAX, REASON_MAX,
+    SIZE_RANGE, TITLE_MAX,
 };
 use crate::modes::Modes;
 use crate::token::AttachToken;
@@ -32,8 +34,15 @@ pub mod kind {
     pub const ACK: u16 = 19;
     /// [`super::Terminate`].
     pub const TERMINATE: u16 = 20;
-    /// [`super::ToWorker::AckExit`].
-    pub const ACK_EXIT: u16 = 21;
+    // 21 acknowledged an exit; a worker now stays as long as its terminal.
+    /// [`super::ToWorker::Card`].
+    pub const CARD: u16 = 22;
+    /// [`crate::kept::Watch`].
+    pub const WATCH: u16 = 23;
+    /// [`crate::kept::Clear`].
+    pub const CLEAR: u16 = 24;
+    /// [`crate::kept::Past`], both directions.
+    pub const PAST: u16 = 32;
     /// [`super::Started`].
     pub const STARTED: u16 = 64;
     /// [`super::StartFailed`].
@@ -46,6 +55,10 @@ pub mod kind {
     pub const EXITED: u16 = 68;
     /// [`super::Event`].
     pub const EVENT: u16 = 69;
+    /// [`crate::kept::Kept`].
+    pub const KEPT: u16 = 70;
+    /// [`crate::kept::Lost`].
+    pub const LOST: u16 = 71;
 }
 
 /// What a worker is told before it listens: the only frame on its inherited pipe (stdin).
@@ -242,6 +255,17 @@ pub struct Start<'a> {
     pub marks: Marks,
     /// Whether a shell we have a script for is started with it (on a pty, and alone).
     pub integrate: bool,
+    /// What the supervisor wants to be told when it takes the terminal over ([`Kept::card`]): the
+    /// worker does not look into it. At most [`CARD_MAX`] bytes.
+    pub card: Data<'a>,
+    /// How many commands the terminal has had already: its shell is started again.
+    pub commands: u64,
+    /// Whether something older than the past that follows ([`ToWorker::Past`]) gave way.
+    pub trimmed: bool,
+    /// How long output that is watched waits for the next supervisor, in milliseconds.
+    pub reattach_grace_ms: u32,
+    /// After so long without a supervisor everything ends, in milliseconds.
+    pub orphan_timeout_ms: u64,
 }
 
 /// Type these bytes.
@@ -421,8 +445,14 @@ pub enum ToWorker<'a> {
     Ack(Ack),
     /// See [`Terminate`].
     Terminate(Terminate),
-    /// The exit arrived; the worker may go when nothing else holds it.
-    AckExit,
+    /// Replaces [`Start::card`].
+    Card(Data<'a>),
+    /// See [`Watch`].
+    Watch(Watch),
+    /// See [`Clear`].
+    Clear(Clear),
+    /// What the terminal has shown before its shell was started again; right behind the start.
+    Past(Past<'a>),
 }
 
 /// A message from a worker.
@@ -440,6 +470,12 @@ pub enum FromWorker<'a> {
     Exited(Exited),
     /// See [`Event`].
     Event(Event<'a>),
+    /// See [`Kept`]. Boxed, as it is large and comes once.
+    Kept(Box<Kept<'a>>),
+    /// See [`Past`].
+    Past(Past<'a>),
+    /// See [`Lost`].
+    Lost(Box<Lost<'a>>),
 }
 
 impl<'a> ToWorker<'a> {
@@ -452,7 +488,10 @@ impl<'a> ToWorker<'a> {
             Self::Resize(_) => kind::RESIZE,
             Self::Ack(_) => kind::ACK,
             Self::Terminate(_) => kind::TERMINATE,
-            Self::AckExit => kind::ACK_EXIT,
+            Self::Card(_) => kind::CARD,
+            Self::Watch(_) => kind::WATCH,
+            Self::Clear(_) => kind::CLEAR,
+            Self::Past(_) => kind::PAST,
         }
     }
 
@@ -468,7 +507,10 @@ impl<'a> ToWorker<'a> {
             Self::Resize(message) => codec::encode(kind, message, out),
             Self::Ack(message) => codec::encode(kind, message, out),
             Self::Terminate(message) => codec::encode(kind, message, out),
-            Self::AckExit => Ok(()),
+            Self::Card(message) => codec::encode(kind, message, out),
+            Self::Watch(message) => codec::encode(kind, message, out),
+            Self::Clear(message) => codec::encode(kind, message, out),
+            Self::Past(message) => codec::encode(kind, message, out),
         })
     }
 
@@ -482,6 +524,7 @@ impl<'a> ToWorker<'a> {
             kind::START => {
                 let start: Box<Start<'a>> = codec::decode(kind, payload)?;
                 check_size(kind, start.size)?;
+                check_len(kind, "card", &start.card, CARD_MAX)?;
                 Ok(Self::Start(start))
             }
             kind::INPUT => Ok(Self::Input(codec::decode(kind, payload)?)),
@@ -492,7 +535,14 @@ impl<'a> ToWorker<'a> {
             }
             kind::ACK => Ok(Self::Ack(codec::decode(kind, payload)?)),
             kind::TERMINATE => Ok(Self::Terminate(codec::decode(kind, payload)?)),
-            kind::ACK_EXIT => codec::decode::<()>(kind, payload).map(|()| Self::AckExit),
+            kind::CARD => {
+                let card: Data<'a> = codec::decode(kind, payload)?;
+                check_len(kind, "card", &card, CARD_MAX)?;
+                Ok(Self::Card(card))
+            }
+            kind::WATCH => Ok(Self::Watch(codec::decode(kind, payload)?)),
+            kind::CLEAR => Ok(Self::Clear(codec::decode(kind, payload)?)),
+            kind::PAST => Ok(Self::Past(past(payload)?)),
             other => Err(WireError::UnknownKind(other)),
         }
     }
@@ -509,6 +559,9 @@ impl<'a> FromWorker<'a> {
             Self::InputTaken(_) => kind::INPUT_TAKEN,
             Self::Exited(_) => kind::EXITED,
             Self::Event(_) => kind::EVENT,
+            Self::Kept(_) => kind::KEPT,
+            Self::Past(_) => kind::PAST,
+            Self::Lost(_) => kind::LOST,
         }
     }
 
@@ -525,6 +578,9 @@ impl<'a> FromWorker<'a> {
             Self::InputTaken(message) => codec::encode(kind, message, out),
             Self::Exited(message) => codec::encode(kind, message, out),
             Self::Event(message) => codec::encode(kind, message, out),
+            Self::Kept(message) => codec::encode(kind, message, out),
+            Self::Past(message) => codec::encode(kind, message, out),
+            Self::Lost(message) => codec::encode(kind, message, out),
         })
     }
 
@@ -552,33 +608,93 @@ impl<'a> FromWorker<'a> {
             }
             kind::OUTPUT => {
                 let output: Output<'a> = codec::decode(kind, payload)?;
-                if output.data.as_slice().len() > OUTPUT_CHUNK_MAX {
-                    return Err(refuse("more output than one frame may hold"));
-                }
-                if output.cuts.len() > CUTS_MAX {
-                    return Err(refuse("more cuts than one frame may hold"));
-                }
+                check_text(kind, &output.cuts, &output.data)?;
                 Ok(Self::Output(output))
             }
             kind::INPUT_TAKEN => Ok(Self::InputTaken(codec::decode(kind, payload)?)),
             kind::EXITED => Ok(Self::Exited(codec::decode(kind, payload)?)),
             kind::EVENT => {
                 let event: Event<'a> = codec::decode(kind, payload)?;
-                let (what, len, max) = match &event.what {
+                match &event.what {
                     Happened::CommandStarted { line, .. } => {
-                        ("command line", line.as_slice().len(), COMMAND_LINE_MAX)
+                        check_len(kind, "command line", line, COMMAND_LINE_MAX)?;
                     }
-                    Happened::Directory(path) => ("directory", path.as_slice().len(), PATH_MAX),
-                    Happened::Title(title) => ("title", title.as_slice().len(), TITLE_MAX),
-                    Happened::CanDetectCommands | Happened::CommandFinished { .. } => ("", 0, 0),
-                };
-                if len > max {
-                    return Err(refuse(&format!("the {what} is too long")));
+                    Happened::Directory(path) => check_len(kind, "directory", path, PATH_MAX)?,
+                    Happened::Title(title) => check_len(kind, "title", title, TITLE_MAX)?,
+                    Happened::CanDetectCommands | Happened::CommandFinished { .. } => {}
                 }
                 Ok(Self::Event(event))
             }
+            kind::KEPT => {
+                let kept: Box<Kept<'a>> = codec::decode(kind, payload)?;
+                check_size(kind, kept.size)?;
+                check_len(kind, "card", &kept.card, CARD_MAX)?;
+                check_state(kind, kept.directory.as_ref(), kept.title.as_ref())?;
+                if kept.past as usize > PAST_FRAMES {
+                    return Err(refuse("more of the past than may be kept"));
+                }
+                Ok(Self::Kept(kept))
+            }
+            kind::PAST => Ok(Self::Past(past(payload)?)),
+            kind::LOST => {
+                let lost: Box<Lost<'a>> = codec::decode(kind, payload)?;
+                check_state(kind, lost.directory.as_ref(), lost.title.as_ref())?;
+                if let Some(started) = &lost.started {
+                    check_len(kind, "command line", &started.line, COMMAND_LINE_MAX)?;
+                }
+                Ok(Self::Lost(lost))
+            }
             other => Err(WireError::UnknownKind(other)),
         }
+    }
+}
+
+fn past(payload: &[u8]) -> Result<Past<'_>, WireError> {
+    let kind = kind::PAST;
+    let past: Past<'_> = codec::decode(kind, payload)?;
+    match &past {
+        Past::Text { cuts, data } => check_text(kind, cuts, data)?,
+        Past::CommandStarted(started) => {
+            check_len(kind, "command line", &started.line, COMMAND_LINE_MAX)?;
+        }
+        Past::CommandFinished(_) | Past::Gap(_) => {}
+    }
+    Ok(past)
+}
+
+fn check_text(kind: u16, cuts: &[Cut], data: &Data<'_>) -> Result<(), WireError> {
+    check_len(kind, "output of one frame", data, OUTPUT_CHUNK_MAX)?;
+    if cuts.len() > CUTS_MAX {
+        return Err(WireError::Malformed {
+            kind,
+            detail: "more cuts than one frame may hold".to_owned(),
+        });
+    }
+    Ok(())
+}
+
+fn check_state(
+    kind: u16,
+    directory: Option<&Data<'_>>,
+    title: Option<&Data<'_>>,
+) -> Result<(), WireError> {
+    if let Some(directory) = directory {
+        check_len(kind, "directory", directory, PATH_MAX)?;
+    }
+    if let Some(title) = title {
+        check_len(kind, "title", title, TITLE_MAX)?;
+    }
+    Ok(())
+}
+
+fn check_len(kind: u16, what: &str, data: &Data<'_>, max: usize) -> Result<(), WireError> {
+    if data.as_slice().len() <= max {
+        Ok(())
+    } else {
+        Err(WireError::Malformed {
+            kind,
+            detail: format!("the {what} is too long"),
+        })
     }
 }
 
