@@ -259,9 +259,11 @@ impl Front {
         let upgrade = match WebSocketUpgrade::from_request_parts(&mut parts, &()).await {
             Ok(upgrade) => upgrade,
             Err(_) => {
-                let watched = (parts.method == Method::GET)
-                    .then(|| watch::answer(&self.host, parts.uri.path()))
-                    .flatten();
+                let watched = if parts.method == Method::GET {
+                    watch::answer(&self.host, parts.uri.path()).await
+                } else {
+                    None
+                };
                 return watched.unwrap_or_else(|| {
                     self.refuse(
                         StatusCode::UPGRADE_REQUIRED,

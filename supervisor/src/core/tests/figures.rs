@@ -283,9 +283,9 @@ fn the_list_of_terminals_is_made_once_for_all_who_wait() {
     };
     assert_eq!(asked(&bench), 1);
     assert!(bench.take(a).is_empty());
-    bench.core.report(&HashMap::new(), bench.now);
+    bench.core.report(bench.now);
     assert_eq!((bench.take(a).len(), bench.take(b).len()), (2, 1));
-    bench.core.report(&HashMap::new(), bench.now);
+    bench.core.report(bench.now);
     assert!(bench.take(a).is_empty(), "answered once");
     for _ in 0..=crate::limits::WAITING_REQUESTS {
         bench.send(a, ask.clone());
