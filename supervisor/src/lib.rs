@@ -9,6 +9,7 @@ pub mod ahp;
 pub mod cli;
 pub mod config;
 pub mod core;
+mod faults;
 pub mod front;
 pub mod host;
 pub mod limits;

@@ -15,6 +15,7 @@ use tokio::process::{Child, ChildStderr, Command};
 use tokio::sync::Notify;
 
 use crate::core::TerminalKey;
+use crate::faults;
 use crate::limits::WORKER_LOG_LINE_BYTES;
 
 /// How the rest of the host reaches a worker process without owning it.
@@ -175,10 +176,12 @@ impl Worker {
     ) -> io::Result<Self> {
         let mut secret = [0; AttachToken::LEN];
         getrandom::fill(&mut secret).map_err(io::Error::other)?;
+        faults::check("supervisor.spawn")?;
         let mut known = workers.lock();
         let mut child = Command::new(binary)
             .arg("run")
             .env_clear()
+            .envs(faults::passed_on())
             .current_dir("/")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
