@@ -21,6 +21,7 @@ pub mod ptys;
 pub mod rundir;
 pub mod scrollback;
 pub mod serve;
+mod service;
 pub mod signals;
 pub mod token;
 pub mod worker_link;

@@ -23,6 +23,7 @@ use crate::host::{Host, Parts, Stage};
 use crate::limits::CLOSE_TIME;
 use crate::ptys::Ptys;
 use crate::rundir::{self, RuntimeDir};
+use crate::service;
 use crate::token::ConnectionToken;
 
 const DEFAULT_LISTEN: &str = "127.0.0.1:9190";
@@ -165,12 +166,16 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
         token_file.as_deref(),
         pty,
     );
+    if announced.is_ok() {
+        service::ready();
+    }
 
     let end = tokio::select! {
         end = signals.wait(&host), if announced.is_ok() => end,
         () = host.shutdown.notified(), if announced.is_ok() => End::Orderly,
         else => End::Orderly,
     };
+    service::stopping();
     if end == End::AtOnce {
         tracing::info!("leaving at once; terminals are not touched");
         return Ok(());
