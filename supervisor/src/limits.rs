@@ -127,6 +127,9 @@ pub const ADOPT_TIME: Duration = Duration::from_secs(3);
 /// How often a worker that did not answer is asked again, in the background.
 pub const ADOPT_AGAIN: Duration = Duration::from_secs(5);
 
+/// A token beside which no socket appears for this long is nobody's: [`START_TIME`], generously.
+pub const STALE_TOKEN_TIME: Duration = Duration::from_secs(60);
+
 /// Workers that are taken over at the same time: each may bring a scrollback along, twice.
 pub const PARALLEL_ADOPTIONS: usize = 16;
 

@@ -23,6 +23,7 @@ use crate::host::{Host, Parts, Stage};
 use crate::limits::{CLOSE_TIME, ORPHAN_TIMEOUT, REATTACH_GRACE};
 use crate::ptys::Ptys;
 use crate::rundir::{self, RuntimeDir};
+use crate::service;
 use crate::token::ConnectionToken;
 
 const DEFAULT_LISTEN: &str = "127.0.0.1:9190";
@@ -153,6 +154,10 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
         Err(End::AtOnce) => return Ok(()),
         Err(End::Orderly | End::Detach) => {
             host.set_stage(Stage::Ending);
+            // Some may have been taken over already.
+            if args.on_exit != Some(OnExit::Keep) && !host.end_terminals().await {
+                tracing::warn!("some terminals did not end in time");
+            }
             tidy(&host, &runtime, &sockets).await;
             return Ok(());
         }
@@ -173,6 +178,9 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
         token_file.as_deref(),
         pty,
     );
+    if announced.is_ok() {
+        service::ready();
+    }
 
     let end = tokio::select! {
         end = signals.wait(&host), if announced.is_ok() => match (end, args.on_exit) {
@@ -182,6 +190,7 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
         () = host.shutdown.notified(), if announced.is_ok() => End::Orderly,
         else => End::Orderly,
     };
+    service::stopping();
     if end == End::AtOnce {
         tracing::info!("leaving at once; terminals are not touched");
         return Ok(());

@@ -19,6 +19,7 @@ use shellward_protocol::message::{Command, Exited, Size, Start, Started};
 use shellward_protocol::{FromWorker, Hello, ToWorker, WireError};
 
 use crate::ending::{DEFAULT_GRACE, Ending};
+use crate::faults;
 use crate::link::{Admission, Link, LinkError, Pending, ReadEnd, greeting};
 use crate::log;
 use crate::outbox::Outbox;
@@ -134,6 +135,7 @@ impl EventLoop {
             let now = Instant::now();
             self.advance(now)?;
             if self.is_done(now) {
+                faults::hit("worker.leaving");
                 return Ok(());
             }
             let ready = self.wait(now)?;
@@ -238,8 +240,10 @@ impl EventLoop {
             let is_readable = PollFlags::POLLIN | PollFlags::POLLHUP | PollFlags::POLLERR;
             if ready.terminal.intersects(is_readable) && self.outbox.has_room() {
                 terminal.read_output(now, &mut self.outbox)?;
+                faults::hit("worker.output-read");
                 self.report_input(now)?;
                 self.flush(now);
+                faults::hit("worker.output-sent");
             }
         }
         self.greet(&ready.pending, now)?;
@@ -339,6 +343,7 @@ impl EventLoop {
             started(terminal).encode(&mut bytes)?;
         }
         self.outbox.attach(bytes);
+        faults::hit("worker.attached");
         self.link = Some(link);
         self.alone_until = None;
         if self.terminal.as_ref().is_some_and(Terminal::is_announced) && !self.is_exit_acked {
@@ -393,6 +398,7 @@ impl EventLoop {
             },
             ToWorker::Ack(ack) => self.outbox.ack(ack.offset)?,
             ToWorker::Terminate(terminate) => {
+                faults::hit("worker.terminating");
                 self.end(Duration::from_millis(terminate.grace_ms.into()), now);
             }
             ToWorker::AckExit => {
@@ -421,6 +427,7 @@ impl EventLoop {
             Ok(mut terminal) => {
                 self.has_children = true;
                 self.tidy_at = Some(now + TIDY_AFTER);
+                faults::hit("worker.started");
                 self.outbox.announce(&started(&terminal))?;
                 terminal.begin(&mut self.outbox)?;
                 self.terminal = Some(terminal);
@@ -444,6 +451,7 @@ impl EventLoop {
             return Ok(());
         };
         if let Some(status) = terminal.exit_status() {
+            faults::hit("worker.exiting");
             terminal.end_output(Instant::now(), &mut self.outbox)?;
             terminal.set_announced();
             self.outbox

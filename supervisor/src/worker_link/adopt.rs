@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use shellward_protocol::kept::Kept;
-use shellward_protocol::{FromWorker, OLDEST_WIRE_VERSION, WIRE_VERSION};
+use shellward_protocol::message::Ack;
+use shellward_protocol::{FromWorker, OLDEST_WIRE_VERSION, ToWorker, WIRE_VERSION};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -23,8 +24,9 @@ use super::process::{self, Control, Worker};
 use super::task::{Link, see_out};
 use super::told::Stream;
 use crate::core::Adopted;
+use crate::faults;
 use crate::host::Host;
-use crate::limits::{ADOPT_AGAIN, ADOPT_TIME, PARALLEL_ADOPTIONS};
+use crate::limits::{ADOPT_AGAIN, ADOPT_TIME, PARALLEL_ADOPTIONS, STALE_TOKEN_TIME};
 
 /// Why a worker was not taken over.
 #[derive(Debug, thiserror::Error)]
@@ -89,6 +91,7 @@ fn found(host: &Host) -> Vec<(String, PathBuf)> {
         let directory = runtime.join(&version);
         for name in names(&directory) {
             let path = directory.join(&name);
+            remove_stale_token(&path);
             let is_socket = std::fs::symlink_metadata(&path).is_ok_and(|found| {
                 found.file_type().is_socket() && found.uid() == nix::unistd::geteuid().as_raw()
             });
@@ -108,6 +111,21 @@ fn found(host: &Host) -> Vec<(String, PathBuf)> {
         }
     }
     all
+}
+
+/// Removes the token of a worker that was killed before it had a socket. A new one makes its socket
+/// within moments.
+fn remove_stale_token(path: &Path) {
+    let is_token = path.extension().is_some_and(|kind| kind == "token");
+    if !is_token || path.with_extension("sock").symlink_metadata().is_ok() {
+        return;
+    }
+    let is_old = std::fs::symlink_metadata(path)
+        .and_then(|found| found.modified())
+        .is_ok_and(|at| at.elapsed().is_ok_and(|age| age >= STALE_TOKEN_TIME));
+    if is_old && let Err(error) = std::fs::remove_file(path) {
+        tracing::debug!(%error, "a token without a worker stays");
+    }
 }
 
 /// The names in a directory that are text, sorted.
@@ -198,7 +216,15 @@ async fn adopt(host: &Arc<Host>, socket: &Path) -> Result<(Worker, Link), AdoptE
     let pid = peer.pid;
     // Before the handshake, which proves that it is the one.
     let mut process = Process::open(pid).map_err(AdoptError::System)?;
-    let (mut receiver, sender) = in_time(frames::attach(peer, &token, host.epoch)).await??;
+    let (mut receiver, mut sender) = in_time(frames::attach(peer, &token, host.epoch)).await??;
+    faults::hit("supervisor.adopt-attached");
+    // Nothing is acknowledged by this, but one that has not been told to start anything yet, and so
+    // has nothing to say, does not take it.
+    let mut nothing = Vec::new();
+    ToWorker::Ack(Ack { offset: 0 })
+        .encode(&mut nothing)
+        .map_err(LinkError::from)?;
+    sender.send(&nothing).await.map_err(LinkError::from)?;
     if !in_time(receiver.fill()).await?? {
         return Err(AdoptError::Empty);
     }
@@ -222,6 +248,7 @@ async fn adopt(host: &Arc<Host>, socket: &Path) -> Result<(Worker, Link), AdoptE
         }
         left -= 1;
     }
+    faults::hit("supervisor.adopt-told");
     process.has_shell(pid, shell);
     let control = Control::new(pid, &id);
     let worker = Worker {
@@ -242,6 +269,7 @@ async fn adopt(host: &Arc<Host>, socket: &Path) -> Result<(Worker, Link), AdoptE
         })
     });
     let link = link.map_err(AdoptError::Contract)?;
+    faults::hit("supervisor.adopted");
     tracing::info!(terminal = %id, worker = pid, shell, "a terminal is taken over");
     Ok((worker, link))
 }

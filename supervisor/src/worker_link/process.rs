@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 use super::adopted::Adopted;
 use super::leftovers::token_file;
 use crate::core::TerminalKey;
+use crate::faults;
 use crate::limits::WORKER_LOG_LINE_BYTES;
 
 /// How the rest of the host reaches a worker process without owning it.
@@ -206,12 +207,14 @@ impl Worker {
         let socket = sockets.join(format!("{id}.sock"));
         let mut secret = [0; AttachToken::LEN];
         getrandom::fill(&mut secret).map_err(io::Error::other)?;
+        faults::check("supervisor.spawn")?;
         let token = AttachToken::new(secret);
         token_file::write(&socket, &token)?;
         let mut known = workers.lock();
         let spawned = Command::new(binary)
             .arg("run")
             .env_clear()
+            .envs(faults::passed_on())
             .current_dir("/")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

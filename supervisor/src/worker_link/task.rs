@@ -14,6 +14,7 @@ use super::told::Stream;
 use super::{leftovers, orphans};
 use crate::ahp::envelope::OutputEnvelope;
 use crate::core::{Gone, Pace, Running, StartPlan, TerminalKey};
+use crate::faults;
 use crate::host::Host;
 use crate::limits::START_TIME;
 use crate::signals;
@@ -57,6 +58,7 @@ pub(crate) async fn run(host: Arc<Host>, plan: StartPlan) {
         }
     };
     let pid = worker.control.pid;
+    faults::hit("supervisor.spawned");
     host.with_core(|core, _, _| core.worker_exists(key, pid));
     let control = Arc::clone(&worker.control);
     let started = tokio::select! {
@@ -98,6 +100,7 @@ pub(crate) async fn run(host: Arc<Host>, plan: StartPlan) {
         }
         Ok((receiver, sender, started)) => {
             host.ptys.count_start(false);
+            faults::hit("supervisor.started");
             tracing::info!(terminal = %plan.id, worker = pid, shell = started.shell_pid, pty = started.is_pty, "a terminal runs");
             let running =
                 host.with_core(|core, now, effects| core.started(key, started, now, effects));
@@ -148,6 +151,7 @@ pub(super) async fn see_out(host: &Host, mut worker: Worker, link: Link) {
     let status = leave(host, key, &mut worker, patience).await;
     let gone = how_it_ended(status, control.stopped_by(), violation.is_some());
     tracing::info!(%terminal, worker = control.pid, how = gone.as_ref().map_or("in order", |gone| &gone.words), "a worker has ended");
+    faults::hit("supervisor.worker-gone");
     host.with_core(|core, now, effects| core.worker_gone(key, gone.as_ref(), now, effects));
 }
 
@@ -178,6 +182,7 @@ async fn start(
         .boot(pipes)
         .await
         .map_err(|error| format!("the worker does not listen: {error}"))?;
+    faults::hit("supervisor.booted");
     let attached = async {
         let peer = connect(&worker.socket).await?;
         if peer.pid != worker.control.pid {
@@ -188,11 +193,13 @@ async fn start(
     let (mut receiver, mut sender) = attached
         .await
         .map_err(|error| format!("the worker cannot be attached: {error}"))?;
+    faults::hit("supervisor.attached");
     let frames = start_frames(host, plan, mode)
         .map_err(|error| format!("the environment cannot be passed on: {error}"))?;
     if sender.send(&frames).await.is_err() {
         return Err(StartError::Ended);
     }
+    faults::hit("supervisor.start-sent");
     match receiver.fill().await {
         Ok(true) => {}
         Ok(false) | Err(LinkError::Io(_)) => return Err(StartError::Ended),
@@ -293,7 +300,11 @@ fn handle(
 ) -> Result<Pace, LinkError> {
     let pace = match message {
         None => Pace::Go,
-        Some(FromWorker::Output(output)) => take_output(host, key, running, stream, &output)?,
+        Some(FromWorker::Output(output)) => {
+            let pace = take_output(host, key, running, stream, &output)?;
+            faults::hit("supervisor.output-taken");
+            pace
+        }
         Some(FromWorker::Event(event)) => take_event(host, key, stream, event)?,
         Some(FromWorker::InputTaken(taken)) => {
             running
@@ -305,7 +316,9 @@ fn handle(
         Some(FromWorker::Exited(exited)) => {
             stream.exit().map_err(LinkError::Contract)?;
             worker.shell_ended();
+            faults::hit("supervisor.exit-received");
             host.with_core(|core, now, effects| core.exited(key, exited.status, now, effects));
+            faults::hit("supervisor.exit-taken");
             Pace::Go
         }
         Some(FromWorker::Lost(lost)) => {
