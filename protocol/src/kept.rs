@@ -41,6 +41,17 @@ pub struct Started<'a> {
     pub at_ms: u64,
 }
 
+impl Started<'_> {
+    /// A copy that owns its bytes.
+    #[must_use]
+    pub fn into_owned(self) -> Started<'static> {
+        Started {
+            line: self.line.into_owned(),
+            at_ms: self.at_ms,
+        }
+    }
+}
+
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finished {
@@ -126,6 +137,9 @@ pub struct Kept<'a> {
 }
 
 /// Output and events that gave way while no supervisor was there, and what came of them.
+///
+/// Once acknowledged it is told as [`Past::Gap`] (if output is missing), then the end of the command
+/// that was open, then the start of the one that is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lost<'a> {
     /// The place of the first that is missing.

@@ -13,6 +13,7 @@
 
 mod codec;
 pub mod data;
+mod direction;
 pub mod error;
 pub mod frame;
 pub mod hello;
