@@ -285,12 +285,13 @@ impl Core {
         now: Instant,
         effects: &mut Vec<Effect>,
     ) {
-        if gone.is_some() {
-            self.metrics.worker_crashes.one();
-        }
         let Some(terminal) = self.terminals.get_mut(&key) else {
             return;
         };
+        let lives = matches!(terminal.phase, Phase::Live) && terminal.exited_at.is_none();
+        if gone.is_some() || lives {
+            self.metrics.worker_crashes.one();
+        }
         if let Some(link) = terminal.link.take() {
             link.close();
         }

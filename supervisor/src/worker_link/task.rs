@@ -406,7 +406,7 @@ async fn leave(
     status
 }
 
-/// The end of a worker in words; `None` if it left as it should.
+/// The end of a worker in words; `None` if it left as it should, or as far as one can know.
 fn how_it_ended(
     status: Option<ExitStatus>,
     stopped_by: Option<i32>,
@@ -437,10 +437,8 @@ fn how_it_ended(
                 signal: None,
             },
         }),
-        None => Some(Gone {
-            words: "was lost".to_owned(),
-            signal: None,
-        }),
+        // One that was taken over: only its parent could know.
+        None => None,
     }
 }
 
@@ -453,6 +451,7 @@ mod tests {
     fn the_end_of_a_worker_has_words() {
         let raw = |status| Some(ExitStatus::from_raw(status));
         assert_eq!(how_it_ended(raw(0), None, false), None);
+        assert_eq!(how_it_ended(None, None, false), None);
         assert_eq!(
             how_it_ended(raw(9), None, false).unwrap().signal,
             Some("SIGKILL")
