@@ -7,6 +7,7 @@
 pub mod bare;
 pub mod binding;
 pub mod builder;
+pub mod counting;
 pub mod faults;
 pub mod folded;
 pub mod host;
