@@ -273,7 +273,7 @@ impl Past {
             self.pop();
         }
         self.open.take_if(|(end, _)| *end <= offset);
-        self.gone = gone;
+        self.gone = if gone > offset { gone } else { 0 };
         self.trimmed = gone > offset;
         if let Some(front) = self.entries.front_mut()
             && let What::Piece(piece) = &mut front.what
