@@ -1,32 +1,33 @@
 //! Frames on their way to the supervisor, and what it has not acknowledged.
 //!
 //! What lives here: the order of frames, the credit for output, what is sent again after the link
-//! was lost, and what gives way while nobody is there. What must not: the socket beyond writing to
-//! it, the pty, how long somebody is waited for.
+//! was lost; what gives way while nobody is there is in `unattended` and `lost`. What must not: the
+//! socket beyond writing to it, the pty, how long somebody is waited for.
 //!
 //! A frame of output is encoded once. It moves from "unsent" to "unacked" without a copy, back when
 //! a link is lost, and into the past when it is acknowledged, so nothing that was shown gets lost
 //! with a supervisor.
 
+mod lost;
+#[cfg(test)]
+mod model_tests;
 #[cfg(test)]
 mod tests;
+mod unattended;
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
 
 use shellward_protocol::kept::{Lost, Past as Told};
 use shellward_protocol::limits::{
-    CUTS_MAX, FRAMES_WINDOW, OUTPUT_CHUNK_MAX, OUTPUT_WINDOW, PAST_FRAMES, UNATTENDED_CHARS,
+    CUTS_MAX, FRAMES_WINDOW, OUTPUT_CHUNK_MAX, OUTPUT_WINDOW, PAST_FRAMES,
 };
-use shellward_protocol::message::{Cut, Event, Happened, InputTaken, Output};
-use shellward_protocol::{Data, FromWorker, WireError};
+use shellward_protocol::message::{Cut, Happened, InputTaken};
+use shellward_protocol::{FromWorker, WireError};
 
-use crate::lost;
-use crate::past::{self, NoText, Past};
+use crate::frame::{Frame, Kind, decoded};
+use crate::past::{NoText, Past};
 use crate::piece::{LARGE, Piece};
-
-/// What the fields around the data of an output frame take, generously.
-const OUTPUT_EXTRA: usize = 256;
 
 /// Frames that go out in one system call: a keystroke's echo and the report that it was taken.
 const FRAMES_PER_WRITE: usize = 4;
@@ -48,44 +49,6 @@ enum Taker {
     Later,
     /// Nobody: it runs free, and the oldest gives way.
     Nobody,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// Output up to this place, so many characters; kept until acknowledged.
-    Output { end: u64, chars: usize },
-    /// An event at the place before this one; kept as well.
-    Event { end: u64 },
-    /// What gave way up to this place; made anew for the next link.
-    Lost { end: u64 },
-    /// A count that later counts replace.
-    InputTaken,
-    /// Who we are and what was before; made anew for the next link.
-    Greeting,
-    /// Anything else; made anew for the next link.
-    Other,
-}
-
-impl Kind {
-    /// The place in the stream behind it, if it has one.
-    fn end(self) -> Option<u64> {
-        match self {
-            Self::Output { end, .. } | Self::Event { end } | Self::Lost { end } => Some(end),
-            Self::InputTaken | Self::Greeting | Self::Other => None,
-        }
-    }
-}
-
-#[derive(Debug)]
-struct Frame {
-    kind: Kind,
-    bytes: Vec<u8>,
-}
-
-impl Frame {
-    fn is_kept(&self) -> bool {
-        matches!(self.kind, Kind::Output { .. } | Kind::Event { .. })
-    }
 }
 
 /// Why an acknowledgement was refused.
@@ -110,6 +73,14 @@ pub(crate) enum SeedError {
     NoText(#[from] NoText),
 }
 
+/// Output on its way into a frame.
+#[derive(Debug)]
+struct Tail {
+    start: u64,
+    chars: usize,
+    piece: Piece,
+}
+
 /// The way out.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
@@ -122,8 +93,10 @@ pub(crate) struct Outbox {
     made: u64,
     sent: u64,
     acked: u64,
-    /// Characters of output in all frames.
+    /// Characters of output in all frames and in the tail.
     chars: usize,
+    /// The end of what was made while nobody was there, not a frame yet.
+    tail: Option<Tail>,
     /// What was acknowledged.
     past: Past,
     /// The next piece of it to tell, while it is being told.
@@ -181,38 +154,29 @@ impl Outbox {
         debug_assert!(data.len() <= OUTPUT_CHUNK_MAX);
         cuts.drain(..cuts.len().saturating_sub(CUTS_MAX));
         let chars = data.chars().count();
-        let frame = output_frame(self.made, cuts, data, chars)?;
+        let start = self.made;
         self.made += data.len() as u64;
         self.chars += chars;
-        self.unsent.push_back(frame);
-        self.give_way()
+        if self.taker == Taker::Nobody {
+            return self.output_unattended(start, cuts, data, chars);
+        }
+        self.unsent
+            .push_back(Frame::output(start, cuts, data, chars)?);
+        Ok(())
     }
 
     /// Queues something that happened, at its place in the output.
     pub(crate) fn event(&mut self, what: Happened<'_>) -> Result<(), WireError> {
-        let mut bytes = Vec::new();
-        FromWorker::Event(Event {
-            offset: self.made,
-            what,
-        })
-        .encode(&mut bytes)?;
+        self.seal()?;
+        self.unsent.push_back(Frame::event(self.made, what)?);
         self.made += 1;
-        self.unsent.push_back(Frame {
-            kind: Kind::Event { end: self.made },
-            bytes,
-        });
         self.give_way()
     }
 
     /// Queues a message behind everything else; without a link it is not needed.
     pub(crate) fn announce(&mut self, message: &FromWorker<'_>) -> Result<(), WireError> {
         if self.taker == Taker::Supervisor {
-            let mut bytes = Vec::new();
-            message.encode(&mut bytes)?;
-            self.unsent.push_back(Frame {
-                kind: Kind::Other,
-                bytes,
-            });
+            self.unsent.push_back(Frame::of(Kind::Other, message)?);
         }
         Ok(())
     }
@@ -222,98 +186,12 @@ impl Outbox {
         if self.taker != Taker::Supervisor || self.taken_waits || total == self.taken {
             return Ok(());
         }
-        let mut bytes = Vec::new();
-        FromWorker::InputTaken(InputTaken { total }).encode(&mut bytes)?;
-        self.unsent.push_back(Frame {
-            kind: Kind::InputTaken,
-            bytes,
-        });
+        let message = FromWorker::InputTaken(InputTaken { total });
+        self.unsent
+            .push_back(Frame::of(Kind::InputTaken, &message)?);
         self.taken = total;
         self.taken_waits = true;
         Ok(())
-    }
-
-    /// While nobody is there, only so much is kept; what gives way is the oldest.
-    fn give_way(&mut self) -> Result<(), WireError> {
-        while self.taker == Taker::Nobody
-            && (self.chars > UNATTENDED_CHARS || self.unsent.len() > FRAMES_WINDOW)
-        {
-            self.lose_first()?;
-        }
-        Ok(())
-    }
-
-    fn lose_first(&mut self) -> Result<(), WireError> {
-        let Some(frame) = self.unsent.pop_front() else {
-            return Ok(());
-        };
-        let (acked, modes) = (self.acked, self.past.modes());
-        let lost = self.lost.get_or_insert_with(|| lost::nothing(acked, modes));
-        self.has_lost = true;
-        match past::decoded(&frame.bytes)? {
-            FromWorker::Output(output) => lost::swallow_output(lost, &output),
-            FromWorker::Event(event) => lost::swallow_event(lost, event.what),
-            other => return Err(WireError::UnknownKind(other.kind())),
-        }
-        if let Kind::Output { chars, .. } = frame.kind {
-            self.chars -= chars;
-        }
-        self.has_slack |= frame.bytes.len() > LARGE;
-        Ok(())
-    }
-
-    /// What follows a gap begins where scrollback may be cut, if such a place is near: not inside
-    /// a sequence whose beginning is lost.
-    fn begin_safely(&mut self) -> Result<(), WireError> {
-        loop {
-            let Some(front) = self.unsent.front() else {
-                return Ok(());
-            };
-            let piece = match past::decoded(&front.bytes)? {
-                FromWorker::Output(output) => {
-                    let Some(first) = output.cuts.first() else {
-                        return Ok(());
-                    };
-                    let at = first.at as usize;
-                    if let (Some(lost), Some(gone)) =
-                        (&mut self.lost, output.data.as_slice().get(..at))
-                    {
-                        let gone = Output {
-                            offset: output.offset,
-                            cuts: vec![*first],
-                            data: Data::borrowed(gone),
-                        };
-                        lost::swallow_output(lost, &gone);
-                    }
-                    let mut piece = Piece::default();
-                    piece.append(past::text_of(&output), &output.cuts);
-                    piece.drop_front(at);
-                    piece
-                }
-                // A part of the output begins here, so it is such a place.
-                FromWorker::Event(Event {
-                    what: Happened::CommandStarted { .. } | Happened::CommandFinished { .. },
-                    ..
-                }) => return Ok(()),
-                FromWorker::Event(_) => {
-                    self.lose_first()?;
-                    continue;
-                }
-                other => return Err(WireError::UnknownKind(other.kind())),
-            };
-            let whole = self.unsent.pop_front().map(|frame| frame.kind);
-            if let Some(Kind::Output { chars, .. }) = whole {
-                self.chars -= chars;
-            }
-            if !piece.text().is_empty() {
-                let chars = piece.text().chars().count();
-                let (at, cuts) = (self.window_start(), piece.cuts().to_vec());
-                let frame = output_frame(at, cuts, piece.text(), chars)?;
-                self.chars += chars;
-                self.unsent.push_front(frame);
-            }
-            return Ok(());
-        }
     }
 
     /// The link is gone: what was not acknowledged waits for the next one, and nothing is added.
@@ -347,20 +225,18 @@ impl Outbox {
         taken: u64,
         tells_past: bool,
     ) -> Result<(), WireError> {
+        self.seal()?;
         self.taker = Taker::Supervisor;
         self.taken = taken;
         if self.has_lost {
-            self.has_lost = false;
             self.begin_safely()?;
+            self.has_lost = false;
         }
         if let Some(lost) = &self.lost {
-            let mut bytes = Vec::new();
-            FromWorker::Lost(Box::new(lost.clone())).encode(&mut bytes)?;
             let end = lost::end(lost);
-            self.unsent.push_front(Frame {
-                kind: Kind::Lost { end },
-                bytes,
-            });
+            let message = FromWorker::Lost(Box::new(lost.clone()));
+            self.unsent
+                .push_front(Frame::of(Kind::Lost { end }, &message)?);
         }
         self.unsent.push_front(Frame {
             kind: Kind::Greeting,
@@ -427,7 +303,7 @@ impl Outbox {
                     self.past.output(frame.bytes, chars)?;
                 }
                 Kind::Event { end } => {
-                    if let FromWorker::Event(event) = past::decoded(&frame.bytes)? {
+                    if let FromWorker::Event(event) = decoded(&frame.bytes)? {
                         self.past.event(end, event.what);
                     }
                 }
@@ -580,19 +456,4 @@ impl Outbox {
         }
         Ok(())
     }
-}
-
-fn output_frame(offset: u64, cuts: Vec<Cut>, data: &str, chars: usize) -> Result<Frame, WireError> {
-    let mut bytes = Vec::with_capacity(data.len() + OUTPUT_EXTRA);
-    FromWorker::Output(Output {
-        offset,
-        cuts,
-        data: Data::borrowed(data.as_bytes()),
-    })
-    .encode(&mut bytes)?;
-    let end = offset + data.len() as u64;
-    Ok(Frame {
-        kind: Kind::Output { end, chars },
-        bytes,
-    })
 }

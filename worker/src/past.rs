@@ -9,12 +9,12 @@
 
 use std::collections::VecDeque;
 
-use shellward_protocol::frame::HEADER_LEN;
 use shellward_protocol::kept::{Commands, Finished, Lost, Newest, Past as Told, Started};
 use shellward_protocol::limits::{PAST_CHARS, PAST_FRAMES};
 use shellward_protocol::message::{Happened, Output};
-use shellward_protocol::{Data, FromWorker, Header, Modes, WireError};
+use shellward_protocol::{Data, FromWorker, Modes, WireError};
 
+use crate::frame::{decoded_output, text_of};
 use crate::piece::{LARGE, Piece};
 
 /// What a supervisor told of an earlier shell holds text that is none, or a place to cut it that is
@@ -50,9 +50,12 @@ pub(crate) struct Past {
     chars: usize,
     /// How many entries are starts of commands.
     starts: u64,
-    /// The command that started before the first entry and did not end before it.
-    open: Option<Started<'static>>,
+    /// The command that started before the first entry and did not end before it, and the place
+    /// behind its start.
+    open: Option<(u64, Started<'static>)>,
     trimmed: bool,
+    /// The place behind what gave way.
+    gone: u64,
     /// How many commands have started in all.
     count: u64,
     newest: Newest,
@@ -71,6 +74,7 @@ impl Default for Past {
             starts: 0,
             open: None,
             trimmed: false,
+            gone: 0,
             count: 0,
             newest: Newest::None,
             can_detect: false,
@@ -79,27 +83,6 @@ impl Default for Past {
             modes: Modes::default(),
         }
     }
-}
-
-/// A frame of our own.
-pub(crate) fn decoded(frame: &[u8]) -> Result<FromWorker<'_>, WireError> {
-    let (head, payload) = frame
-        .split_first_chunk::<HEADER_LEN>()
-        .ok_or(WireError::TooLong(frame.len() as u64))?;
-    FromWorker::decode(Header::parse(*head)?, payload)
-}
-
-/// One that holds output.
-pub(crate) fn decoded_output(frame: &[u8]) -> Result<Output<'_>, WireError> {
-    match decoded(frame)? {
-        FromWorker::Output(output) => Ok(output),
-        other => Err(WireError::UnknownKind(other.kind())),
-    }
-}
-
-/// Its text: it was some when the frame was made.
-pub(crate) fn text_of<'a>(output: &'a Output<'_>) -> &'a str {
-    std::str::from_utf8(output.data.as_slice()).unwrap_or_default()
 }
 
 impl Past {
@@ -267,18 +250,21 @@ impl Past {
             // Its line is part of what is shown as long as any of it is.
             What::Started(started) => {
                 self.starts -= 1;
-                self.open = Some(started);
+                self.open = Some((entry.end, started));
                 return;
             }
             What::Finished(_) => self.open = None,
             What::Piece(_) | What::Frame(_) | What::Gap(_) => {}
         }
         self.trimmed = true;
+        self.gone = entry.end;
     }
 
     /// Everything up to this place is forgotten; how many commands there were, and how it is now,
     /// is not.
     pub(crate) fn clear(&mut self, offset: u64) {
+        // More may have been acknowledged, and have given way, before the order to clear came.
+        let gone = self.gone;
         while self
             .entries
             .front()
@@ -286,9 +272,9 @@ impl Past {
         {
             self.pop();
         }
-        self.open = None;
-        self.trimmed = false;
-        // More was acknowledged before the order to clear came.
+        self.open.take_if(|(end, _)| *end <= offset);
+        self.gone = if gone > offset { gone } else { 0 };
+        self.trimmed = gone > offset;
         if let Some(front) = self.entries.front_mut()
             && let What::Piece(piece) = &mut front.what
         {
@@ -318,7 +304,7 @@ impl Past {
     /// Appends a frame for the piece with this number, if there is one.
     pub(crate) fn encode(&self, number: usize, out: &mut Vec<u8>) -> Result<bool, WireError> {
         let number = match (&self.open, number) {
-            (Some(started), 0) => {
+            (Some((_, started)), 0) => {
                 let told = Told::CommandStarted(borrowed(started));
                 FromWorker::Past(told).encode(out)?;
                 return Ok(true);

@@ -7,7 +7,7 @@ use shellward_protocol::kept::{Finished, Lost, Started};
 use shellward_protocol::message::{Happened, Output};
 
 /// Nothing is lost yet, at this place and with these modes in force.
-pub(crate) fn nothing(offset: u64, modes: Modes) -> Lost<'static> {
+pub(super) fn nothing(offset: u64, modes: Modes) -> Lost<'static> {
     Lost {
         offset,
         places: 0,
@@ -22,12 +22,12 @@ pub(crate) fn nothing(offset: u64, modes: Modes) -> Lost<'static> {
 }
 
 /// The place behind it.
-pub(crate) fn end(lost: &Lost<'_>) -> u64 {
+pub(super) fn end(lost: &Lost<'_>) -> u64 {
     lost.offset + lost.places
 }
 
 /// Output behind it is lost, too.
-pub(crate) fn swallow_output(lost: &mut Lost<'static>, output: &Output<'_>) {
+pub(super) fn swallow_output(lost: &mut Lost<'static>, output: &Output<'_>) {
     let bytes = output.data.as_slice().len() as u64;
     lost.places += bytes;
     lost.bytes += bytes;
@@ -37,7 +37,7 @@ pub(crate) fn swallow_output(lost: &mut Lost<'static>, output: &Output<'_>) {
 }
 
 /// Something that happened behind it is lost, too.
-pub(crate) fn swallow_event(lost: &mut Lost<'static>, what: Happened<'_>) {
+pub(super) fn swallow_event(lost: &mut Lost<'static>, what: Happened<'_>) {
     lost.places += 1;
     match what {
         Happened::CanDetectCommands => lost.can_detect = true,
