@@ -94,7 +94,9 @@ impl Host {
             .expect("the host's process")
             .pid;
         self.token = ready["tokenFile"].as_str().map(|file| {
+            // In a mount namespace of the host's own it may be seen from there alone.
             fs::read_to_string(file)
+                .or_else(|_| fs::read_to_string(format!("/proc/{}/root{file}", self.pid)))
                 .expect("token file")
                 .trim()
                 .to_owned()

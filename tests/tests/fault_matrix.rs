@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use shellward_tests::faults::{Action, Faults, Plan};
-use shellward_tests::{DEADLINE, Host, Raw, Term, Value, json, leftovers, poll_for, proc, term};
-
-/// Whether a supervisor takes over the workers of one that died.
-const ADOPTS: bool = false;
+use shellward_tests::{
+    ADOPTS, DEADLINE, Host, Raw, Term, Value, json, leftovers, poll_for, proc, term,
+};
 
 /// How long a worker may live that nobody takes over: it waits 10 s for its first supervisor and
 /// 5 s for another one, and then ends its shell.
