@@ -76,6 +76,18 @@ pub const SUBSCRIPTIONS: usize = 1024;
 /// through `reconnect`. A quarter of the 16 MiB that design.md allows a stopped reader to cost.
 pub const OUTBOX_BYTES: usize = 4 << 20;
 
+/// Messages that wait for a connection's writer before small output is joined: a writer that keeps
+/// up takes each turn's few at once, and they are never copied for it.
+pub const OUTBOX_JOIN_AFTER: usize = 8;
+
+/// Output in a larger message than this is not joined, in bytes: its envelope of some 150 bytes is
+/// less than 4 % of it, and the copy is made under the core's lock.
+pub const OUTBOX_JOIN_BYTES: usize = 4 << 10;
+
+/// Output is joined to no message that has more than this, in bytes: larger ones save nothing
+/// further, and a client handles one at a time.
+pub const OUTBOX_JOINED_BYTES: usize = 64 << 10;
+
 /// A terminal whose fastest reader has this much waiting is not read further, in bytes.
 pub const OUTBOX_PAUSE_BYTES: usize = 512 << 10;
 

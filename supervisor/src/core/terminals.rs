@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use axum::extract::ws::Utf8Bytes;
 use shellward_protocol::message::{Cut, ExitStatus, Started};
 
 use super::{Call, Core, Effect, Gone, Phase, Shared, StartPlan, Terminal, TerminalKey};
@@ -189,8 +188,9 @@ impl Core {
         }
         let envelope =
             rendered.unwrap_or_else(|| OutputEnvelope::new(&terminal.shared.channel_json, text));
-        let text: Utf8Bytes = envelope.finish(seq).into();
-        self.broadcast(key, seq, text)
+        let output = envelope.finish(seq);
+        let text = output.text.clone();
+        self.broadcast(key, seq, text, |outbox| outbox.push_output(output.clone()))
     }
 
     /// Whether a paused terminal may go on.
