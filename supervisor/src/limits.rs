@@ -159,6 +159,14 @@ pub const PINGS: u32 = 64;
 /// See [`PINGS`]. Clients ping every few seconds.
 pub const PING_TIME: Duration = Duration::from_millis(250);
 
+/// How long nothing comes from a client, and its socket takes nothing, until it is asked with a
+/// WebSocket ping whether it is there. Clients that have something to fear (VS Code) ask us every 5 s.
+pub const PING_AFTER: Duration = Duration::from_secs(30);
+
+/// How long it may take to answer, or its socket to take something: four times the longest round
+/// trip seen on mobile networks. After both times a connection that was lost is dropped.
+pub const PING_ANSWER: Duration = Duration::from_secs(20);
+
 /// The longest connection token, in bytes.
 pub const TOKEN_BYTES: usize = 1024;
 

@@ -21,6 +21,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::door::{self, Arrival, Policy, Refusal};
+use super::life::{Life, Watched};
 use super::{connection, watch};
 use crate::core::ConnectionId;
 use crate::host::{Host, Stage};
@@ -178,7 +179,7 @@ impl Front {
             .is_ok()
     }
 
-    async fn http<S>(
+    pub(super) async fn http<S>(
         self: Arc<Self>,
         stream: S,
         id: ConnectionId,
@@ -187,12 +188,16 @@ impl Front {
     ) where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        let life = Life::new();
+        let stream = Watched::new(stream, Arc::clone(&life));
         let front = Arc::clone(&self);
         let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
-            let front = Arc::clone(&front);
+            let (front, life) = (Arc::clone(&front), Arc::clone(&life));
             async move {
                 Ok::<_, std::convert::Infallible>(
-                    front.request(request.map(Body::new), id, arrival).await,
+                    front
+                        .request(request.map(Body::new), id, arrival, life)
+                        .await,
                 )
             }
         });
@@ -215,6 +220,7 @@ impl Front {
         request: Request,
         id: ConnectionId,
         arrival: Arrival,
+        life: Arc<Life>,
     ) -> Response {
         let (mut parts, _body) = request.into_parts();
         // A client says these once; two could be read differently by a proxy in front.
@@ -287,7 +293,7 @@ impl Front {
             .read_buffer_size(8 << 10)
             .write_buffer_size(64 << 10)
             .on_upgrade(move |socket| async move {
-                connection::run(host, id, socket).await;
+                connection::run(host, id, socket, life).await;
                 drop(permit);
             })
     }
