@@ -107,6 +107,10 @@ pub const RECORD_AFTER_LOSS: Duration = Duration::from_secs(120);
 /// Clients remembered for `reconnect`; the one unseen for longest gives way.
 pub const REMEMBERED_CLIENTS: usize = 1024;
 
+/// The file that holds them, in bytes: an entry has about 150, and a host reads no more than this
+/// of a file that may be anything.
+pub const CLIENTS_FILE_BYTES: usize = 1 << 20;
+
 /// Requests that wait for one terminal which is starting or ending, or for the probe's answer, in
 /// number.
 pub const WAITING_REQUESTS: usize = 256;
@@ -195,6 +199,7 @@ pub const LATENCY_BUCKETS: [(u64, &str); 15] = [
 
 /// The codes that refused requests are told apart by: every one this host gives. Whatever else there
 /// may be is counted as `other`, so that a scrape has the same lines for ever.
-pub const REFUSAL_CODES: [i32; 14] = [
+pub const REFUSAL_CODES: [i32; 15] = [
     400, 401, 403, 426, 429, 503, -32600, -32601, -32602, -32603, -32001, -32003, -32005, -32008,
+    -32009,
 ];

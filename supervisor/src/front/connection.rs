@@ -11,15 +11,21 @@ use tokio::time::{Instant, timeout_at};
 use super::life::Life;
 use crate::ahp::RpcError;
 use crate::ahp::rpc::{Incoming, Unusable, reply_error};
-use crate::core::ConnectionId;
+use crate::core::{ConnectionId, Principal};
 use crate::host::Host;
 use crate::limits::{CLOSE_TIME, INITIALIZE_TIME, MALFORMED_MESSAGES, PING_TIME, PINGS};
 use crate::outbox::{Close, Next, Outbox};
 
 /// Serves a connection to its end.
-pub(super) async fn run(host: Arc<Host>, id: ConnectionId, socket: WebSocket, life: Arc<Life>) {
+pub(super) async fn run(
+    host: Arc<Host>,
+    id: ConnectionId,
+    principal: Principal,
+    socket: WebSocket,
+    life: Arc<Life>,
+) {
     let outbox = Arc::new(Outbox::default());
-    host.with_core(|core, _, _| core.connect(id, Arc::clone(&outbox)));
+    host.with_core(|core, _, _| core.connect(id, principal, Arc::clone(&outbox)));
     tracing::debug!(connection = id.0, "connected");
     let (sink, stream) = socket.split();
     tokio::select! {

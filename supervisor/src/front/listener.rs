@@ -247,21 +247,10 @@ impl Front {
             query: parts.uri.query(),
             authorization: text(header::AUTHORIZATION),
         };
-        if let Err(refusal) = door::admit(&self.policy, arrival, self.own_uid, &asked) {
-            tracing::warn!(connection = id.0, reason = %refusal, "a connection was refused");
-            if refusal == Refusal::Token {
-                // Only who is wrong waits, so that guessing keeps nobody else out.
-                let Ok(_slot) = self.wrong_tokens.try_acquire() else {
-                    return self.refuse(
-                        StatusCode::TOO_MANY_REQUESTS,
-                        "too many wrong tokens; try again in a second",
-                    );
-                };
-                tokio::time::sleep(WRONG_TOKEN_DELAY).await;
-            }
-            let status = StatusCode::from_u16(refusal.status()).unwrap_or(StatusCode::FORBIDDEN);
-            return self.refuse(status, &refusal.to_string());
-        }
+        let principal = match door::admit(&self.policy, arrival, self.own_uid, &asked) {
+            Ok(principal) => principal,
+            Err(refusal) => return self.turn_away(id, refusal).await,
+        };
         let upgrade = match WebSocketUpgrade::from_request_parts(&mut parts, &()).await {
             Ok(upgrade) => upgrade,
             Err(_) => {
@@ -293,9 +282,26 @@ impl Front {
             .read_buffer_size(8 << 10)
             .write_buffer_size(64 << 10)
             .on_upgrade(move |socket| async move {
-                connection::run(host, id, socket, life).await;
+                connection::run(host, id, principal, socket, life).await;
                 drop(permit);
             })
+    }
+
+    /// Refuses whom the door does not admit.
+    async fn turn_away(&self, id: ConnectionId, refusal: Refusal) -> Response {
+        tracing::warn!(connection = id.0, reason = %refusal, "a connection was refused");
+        if refusal == Refusal::Token {
+            // Only who is wrong waits, so that guessing keeps nobody else out.
+            let Ok(_slot) = self.wrong_tokens.try_acquire() else {
+                return self.refuse(
+                    StatusCode::TOO_MANY_REQUESTS,
+                    "too many wrong tokens; try again in a second",
+                );
+            };
+            tokio::time::sleep(WRONG_TOKEN_DELAY).await;
+        }
+        let status = StatusCode::from_u16(refusal.status()).unwrap_or(StatusCode::FORBIDDEN);
+        self.refuse(status, &refusal.to_string())
     }
 
     /// A refusal in words; the connection ends with it.

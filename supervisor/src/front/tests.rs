@@ -14,6 +14,7 @@ use tokio_tungstenite::tungstenite::Message;
 
 use super::Front;
 use super::door::{Arrival, Policy};
+use crate::clients_file::ClientsFile;
 use crate::config::PtyMode;
 use crate::core::{ConnectionId, Settings};
 use crate::host::{Host, Parts, Stage};
@@ -36,6 +37,7 @@ fn host() -> Arc<Host> {
         },
         ptys: Ptys::new(PtyMode::Never, None, "/nonexistent".into()),
         epoch: 1,
+        clients: ClientsFile::new("/nonexistent/clients.json".into()),
         worker_binary: "/nonexistent".into(),
         worker_sockets: "/nonexistent".into(),
         shell_limits: vec![],
