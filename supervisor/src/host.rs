@@ -8,6 +8,7 @@ use shellward_protocol::message::{Limit, Marks};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, Semaphore, watch};
 
+use crate::clients_file::ClientsFile;
 use crate::core::{Core, Effect, Settings, TerminalKey};
 use crate::limits::{PARALLEL_STARTS, SHUTDOWN_TIME, STOPPED_WORKER_TIME, TERMINATE_TIME};
 use crate::metrics::Metrics;
@@ -49,6 +50,7 @@ pub struct Host {
     pub(crate) reattach_grace_ms: u32,
     /// How long terminals outlive their supervisor.
     pub(crate) orphan_timeout_ms: u64,
+    clients: ClientsFile,
     reschedule: Notify,
     terminal_left: Notify,
     /// Somebody asked for an orderly end.
@@ -69,6 +71,8 @@ pub struct Parts {
     pub ptys: Ptys,
     /// See [`Host`].
     pub epoch: u64,
+    /// Where clients are remembered.
+    pub clients: ClientsFile,
     /// Path of `shellward-worker`.
     pub worker_binary: PathBuf,
     /// Directory of the workers' sockets.
@@ -92,7 +96,8 @@ impl Host {
         // serverSeq must never go back, also not over a restart (design.md, "State").
         let seq = parts.epoch << 32;
         let grace = parts.settings.reattach_grace.as_millis();
-        let core = Core::new(parts.settings, seq);
+        let mut core = Core::new(parts.settings, seq);
+        core.restore_clients(parts.clients.load());
         Arc::new_cyclic(|this| Self {
             metrics: core.metrics(),
             stage: watch::Sender::new(Stage::Starting),
@@ -102,6 +107,7 @@ impl Host {
             worker_binary: parts.worker_binary,
             worker_sockets: parts.worker_sockets,
             epoch: parts.epoch,
+            clients: parts.clients,
             start_slots: Semaphore::new(PARALLEL_STARTS),
             shell_limits: parts.shell_limits,
             shell_umask: parts.shell_umask,
@@ -173,6 +179,13 @@ impl Host {
                 tokio::spawn(async move {
                     host.ask_probe().await;
                     host.with_core(|core, _, _| core.probe_answered());
+                });
+            }
+            Effect::SaveClients => {
+                // Files may be slow; who asks next waits for its turn there, not here.
+                tokio::task::spawn_blocking(move || {
+                    host.clients
+                        .save(|| host.with_core(|core, _, _| core.clients_to_save()));
                 });
             }
             Effect::Report => {

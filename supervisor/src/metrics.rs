@@ -141,6 +141,8 @@ pub struct Metrics {
     pub input_bytes: Counter,
     /// Connections closed for reading too slowly.
     pub slow_readers: Counter,
+    /// Connections dropped because the other side had gone without a word.
+    pub lost_connections: Counter,
     /// Requests that were refused.
     pub refused: Refusals,
     /// Dispatched actions that were refused.
@@ -248,6 +250,11 @@ impl Metrics {
                 "slow_readers_closed",
                 "Connections closed because they read too slowly.",
                 &self.slow_readers,
+            ),
+            (
+                "connections_lost",
+                "Connections dropped because the other side did not answer a ping.",
+                &self.lost_connections,
             ),
             (
                 "dispatches_refused",

@@ -12,6 +12,7 @@ use serde_json::json;
 use shellward_protocol::message::{Limit, Marks};
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::clients_file::ClientsFile;
 use crate::config::{
     Address, Claims, From, MarksMode, OnExit, PtyMode, Restart, ServeArgs, ShellIntegration,
     binding, check_shell, time,
@@ -107,6 +108,7 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
             }),
         },
         epoch,
+        clients: ClientsFile::new(runtime.clients_file()),
         ptys: Ptys::new(
             args.pty.unwrap_or_default(),
             args.pty_binding.clone().map(binding).transpose()?,

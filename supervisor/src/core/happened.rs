@@ -14,6 +14,7 @@ use super::{Core, Effect, Pace, TerminalKey};
 use crate::ahp::envelope::envelope;
 use crate::ahp::{HostAction, names};
 use crate::limits::TITLE_LIST_TIME;
+use crate::outbox::Outbox;
 use crate::scrollback::CommandEnd;
 
 /// Something that happened in a terminal, between two pieces of its output.
@@ -116,16 +117,23 @@ impl Core {
             return terminal.pace();
         }
         let text: Utf8Bytes = envelope(&terminal.uri, &action.to_json(), None, seq).into();
-        self.broadcast(key, seq, text)
+        let copy = text.clone();
+        self.broadcast(key, seq, text, |outbox| outbox.push(copy.clone()))
     }
 
-    /// Hands an envelope of a terminal to its subscribers and to those who come back.
-    pub(super) fn broadcast(&mut self, key: TerminalKey, seq: u64, text: Utf8Bytes) -> Pace {
+    /// Hands an envelope of a terminal to its subscribers, by `push`, and to those who come back.
+    pub(super) fn broadcast(
+        &mut self,
+        key: TerminalKey,
+        seq: u64,
+        text: Utf8Bytes,
+        push: impl Fn(&Outbox),
+    ) -> Pace {
         let Some(terminal) = self.terminals.get_mut(&key) else {
             return Pace::Go;
         };
         for (_, outbox) in &terminal.subscribers {
-            outbox.push(text.clone());
+            push(outbox);
         }
         let pace = terminal.pace();
         self.replay.push(seq, Channel::Terminal(key), text);

@@ -8,6 +8,7 @@
 
 mod adopt;
 mod card;
+mod clients;
 mod connections;
 mod dispatch;
 mod happened;
@@ -28,10 +29,12 @@ use shellward_protocol::message::Size;
 
 use crate::ahp::envelope::{Origin, envelope};
 use crate::ahp::rpc::{Incoming, reply, reply_error};
-use crate::ahp::{Claim, HostAction, Profile, RpcError, names, root};
+use crate::ahp::{Claim, HostAction, RpcError, names, root};
 use crate::metrics::Metrics;
 use crate::outbox::Outbox;
 pub use adopt::Adopted;
+use clients::Clients;
+pub use clients::{Principal, Remembered};
 pub use happened::Happened;
 use replay::{Channel, Replay};
 pub use terminal::{Gone, Shared};
@@ -121,20 +124,15 @@ pub enum Effect {
     /// Somebody asked for the list of terminals; look how large [`Core::worker_pids`] are and answer
     /// with [`Core::report`]. Not asked for again before that.
     Report,
-}
-
-/// A client we could take back through `reconnect`.
-#[derive(Debug)]
-struct Client {
-    profile: Profile,
-    default_shell: Option<String>,
-    connection: Option<ConnectionId>,
-    last_seen: Instant,
+    /// What is remembered of clients has changed; write [`Core::clients_to_save`]. Not asked for again
+    /// before that.
+    SaveClients,
 }
 
 #[derive(Debug)]
 struct Connection {
     outbox: Arc<Outbox>,
+    principal: Principal,
     /// Set by `initialize` or `reconnect`.
     client_id: Option<String>,
     subscriptions: usize,
@@ -157,7 +155,7 @@ pub struct Core {
     seq: u64,
     next_key: u64,
     connections: HashMap<ConnectionId, Connection>,
-    clients: HashMap<String, Client>,
+    clients: Clients,
     terminals: BTreeMap<TerminalKey, Terminal>,
     by_uri: HashMap<String, TerminalKey>,
     /// Subscribers of the root channel, each with the spelling it used.
@@ -188,7 +186,7 @@ impl Core {
             seq,
             next_key: 0,
             connections: HashMap::new(),
-            clients: HashMap::new(),
+            clients: Clients::default(),
             terminals: BTreeMap::new(),
             by_uri: HashMap::new(),
             root_subscribers: HashMap::new(),
@@ -219,6 +217,9 @@ impl Core {
             params: message.params.to_string(),
         };
         self.call(call, now, effects);
+        if self.clients.must_save() {
+            effects.push(Effect::SaveClients);
+        }
     }
 
     fn call(&mut self, call: Call, now: Instant, effects: &mut Vec<Effect>) {

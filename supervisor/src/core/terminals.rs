@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::extract::ws::Utf8Bytes;
 use shellward_protocol::message::{Cut, ExitStatus, Started};
 
 use super::card::Card;
@@ -221,8 +220,9 @@ impl Core {
         }
         let envelope =
             rendered.unwrap_or_else(|| OutputEnvelope::new(&terminal.shared.channel_json, text));
-        let text: Utf8Bytes = envelope.finish(seq).into();
-        self.broadcast(key, seq, text)
+        let output = envelope.finish(seq);
+        let text = output.text.clone();
+        self.broadcast(key, seq, text, |outbox| outbox.push_output(output.clone()))
     }
 
     /// A terminal's worker was heard up to this place of its stream.

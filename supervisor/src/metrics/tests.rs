@@ -124,6 +124,7 @@ fn a_page_of_zeros_has_every_line_and_is_well_formed() {
         [
             "shellward_build_info",
             "shellward_connections",
+            "shellward_connections_lost_total",
             "shellward_dispatches_refused_total",
             "shellward_echo_seconds",
             "shellward_input_bytes_total",
@@ -168,6 +169,7 @@ fn what_was_counted_is_shown() {
     metrics.input_bytes.add(4);
     metrics.slow_readers.add(5);
     metrics.dispatches_refused.add(6);
+    metrics.lost_connections.add(7);
     let page = metrics.render(&Gauges {
         starting: 11,
         running: 12,
@@ -193,6 +195,7 @@ fn what_was_counted_is_shown() {
         ("input_bytes_total", &[4.0]),
         ("slow_readers_closed_total", &[5.0]),
         ("dispatches_refused_total", &[6.0]),
+        ("connections_lost_total", &[7.0]),
         ("terminals", &[11.0, 12.0, 121.0, 13.0, 131.0, 14.0]),
         ("connections", &[15.0]),
         ("outbox_bytes", &[16.0]),

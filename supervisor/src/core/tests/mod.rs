@@ -57,11 +57,15 @@ impl Bench {
     }
 
     fn connect(&mut self) -> ConnectionId {
+        self.connect_as(Principal::Token)
+    }
+
+    fn connect_as(&mut self, principal: Principal) -> ConnectionId {
         let id = ConnectionId(self.next);
         self.next += 1;
         let outbox = Arc::new(Outbox::default());
         self.boxes.insert(id, Arc::clone(&outbox));
-        self.core.connect(id, outbox);
+        self.core.connect(id, principal, outbox);
         id
     }
 
