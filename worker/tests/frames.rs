@@ -83,7 +83,6 @@ fn a_message_cut_off_at_any_byte_changes_nothing() {
             rows: 200,
         }),
         ToWorker::Terminate(Terminate { grace_ms: 70_000 }),
-        ToWorker::AckExit,
     ] {
         let bytes = bytes_of(&message);
         for cut in 0..bytes.len() {
