@@ -359,6 +359,7 @@ impl EventLoop {
         if let Some(link) = &self.link
             && let Err(error) = self.outbox.write_to(&link.stream)
         {
+            self.take_last_words(now);
             self.lose(&error.into(), now);
         }
     }

@@ -7,6 +7,9 @@
 //! one before it showed. Where commands begin and end is kept between the text; of everything else
 //! that happened, only how it is now.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 
 use shellward_protocol::kept::{Commands, Finished, Lost, Newest, Past as Told, Started};

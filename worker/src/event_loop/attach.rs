@@ -15,6 +15,9 @@ use crate::link::{Link, LinkError, greeting};
 use crate::log;
 use crate::terminal::Terminal;
 
+/// In so many turns everything is read that a socket holds.
+const LAST_TURNS: usize = 16;
+
 impl EventLoop {
     pub(super) fn attach(
         &mut self,
@@ -67,6 +70,18 @@ impl EventLoop {
             title: past.title().map(Data::borrowed),
             // It is bounded far below that.
             past: u32::try_from(past.len()).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// What a supervisor sent before it died is obeyed, also where writing finds out first.
+    pub(super) fn take_last_words(&mut self, now: Instant) {
+        if let Some(mut link) = self.link.take() {
+            for _ in 0..LAST_TURNS {
+                // Nobody is there to be told what was wrong with it.
+                if self.take_messages(&mut link, now).is_err() {
+                    break;
+                }
+            }
         }
     }
 

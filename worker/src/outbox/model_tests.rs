@@ -254,9 +254,7 @@ impl Model {
         // The open command stands before the rest, which is the end of everything.
         let is_end =
             |rest: &[Piece]| {
-                let Some(skipped) = all.len().checked_sub(rest.len()) else {
-                    return None;
-                };
+                let skipped = all.len().checked_sub(rest.len())?;
                 let same = rest.iter().zip(&all[skipped..]).enumerate().all(
                     |(index, (told, all))| match (told, all) {
                         (Piece::Text(told), Piece::Text(all)) if index == 0 => all.ends_with(told),

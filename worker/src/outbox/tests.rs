@@ -1,5 +1,6 @@
 use super::*;
 use shellward_protocol::FrameDecoder;
+use shellward_protocol::limits::UNATTENDED_CHARS;
 
 /// Takes a limited number of bytes, then would block.
 struct Narrow<'a> {
@@ -59,11 +60,7 @@ fn unacknowledged_output_is_sent_again_after_a_loss() {
         .unwrap();
     outbox.ack(3).unwrap();
     outbox.detach();
-    let mut greeting = Vec::new();
-    FromWorker::InputTaken(InputTaken { total: 0 })
-        .encode(&mut greeting)
-        .unwrap();
-    outbox.attach(greeting, 0, true).unwrap();
+    outbox.attach(greeting(), 0, true).unwrap();
     let mut second = Vec::new();
     outbox.write_to(&mut second).unwrap();
     assert_eq!(offsets(&second), [3, 6]);
@@ -122,4 +119,170 @@ fn counts_of_input_do_not_pile_up() {
     outbox.write_to(&mut Vec::new()).unwrap();
     outbox.input_taken(99).unwrap();
     assert_eq!(outbox.unsent.len(), 1);
+}
+
+fn told(bytes: &[u8]) -> Vec<FromWorker<'_>> {
+    let mut rest = bytes;
+    let mut all = Vec::new();
+    while !rest.is_empty() {
+        let len = u32::from_le_bytes(rest[8..12].try_into().unwrap()) as usize;
+        let (frame, behind) = rest.split_at(12 + len);
+        all.extend(Some(decoded(frame).unwrap()).filter(|message| !is_greeting(message)));
+        rest = behind;
+    }
+    all
+}
+
+/// Stands for the hello and what was kept.
+fn greeting() -> Vec<u8> {
+    let message = FromWorker::InputTaken(InputTaken { total: 0 });
+    Frame::of(Kind::Greeting, &message).unwrap().bytes
+}
+
+fn is_greeting(message: &FromWorker<'_>) -> bool {
+    matches!(message, FromWorker::InputTaken(_))
+}
+
+fn is_past(message: &FromWorker<'_>) -> bool {
+    matches!(message, FromWorker::Past(_))
+}
+
+/// An outbox whose supervisor has taken so many large frames and went.
+fn left(frames: usize) -> Outbox {
+    let mut outbox = attached();
+    for _ in 0..frames {
+        outbox
+            .output(Vec::new(), &"x".repeat(OUTPUT_CHUNK_MAX))
+            .unwrap();
+        outbox.write_to(&mut Vec::new()).unwrap();
+        outbox.ack(outbox.made).unwrap();
+    }
+    outbox.detach();
+    outbox
+}
+
+#[test]
+fn past_comes_before_everything_whatever_the_socket_takes() {
+    let mut outbox = left(3);
+    outbox.run_free();
+    outbox.output(Vec::new(), "behind").unwrap();
+    outbox.attach(greeting(), 0, true).unwrap();
+    let mut bytes = Vec::new();
+    while outbox.wants_write() {
+        let taken = &mut bytes;
+        outbox.write_to(Narrow { taken, left: 999 }).unwrap();
+    }
+    let told = told(&bytes);
+    assert!(told[..3].iter().all(is_past));
+    assert!(matches!(&told[3..], [FromWorker::Output(_)]));
+
+    // Lost on the way, it is told from the beginning.
+    outbox.detach();
+    outbox.attach(greeting(), 0, true).unwrap();
+    let mut some = Vec::new();
+    let taken = &mut some;
+    outbox
+        .write_to(Narrow {
+            taken,
+            left: 70_000,
+        })
+        .unwrap();
+    outbox.detach();
+    outbox.attach(greeting(), 0, true).unwrap();
+    let mut again = Vec::new();
+    outbox.write_to(&mut again).unwrap();
+    assert_eq!(again, bytes);
+}
+
+#[test]
+fn past_is_not_encoded_all_at_once() {
+    let mut outbox = left(4);
+    outbox.attach(greeting(), 0, true).unwrap();
+    let mut bytes = Vec::new();
+    let taken = &mut bytes;
+    outbox.write_to(Narrow { taken, left: 10 }).unwrap();
+    let held: usize = outbox.unsent.iter().map(|frame| frame.bytes.len()).sum();
+    assert!(held <= TOLD_AT_ONCE + OUTPUT_CHUNK_MAX, "{held}");
+}
+
+#[test]
+fn order_to_clear_waits_until_the_past_is_told() {
+    for is_lost in [false, true] {
+        let mut outbox = left(2);
+        outbox.attach(greeting(), 0, true).unwrap();
+        let mut bytes = Vec::new();
+        let taken = &mut bytes;
+        outbox.write_to(Narrow { taken, left: 10 }).unwrap();
+        outbox.clear(outbox.acked).unwrap();
+        assert_eq!(outbox.past.len(), 2);
+        if is_lost {
+            outbox.detach();
+        } else {
+            outbox.write_to(&mut bytes).unwrap();
+            assert_eq!(told(&bytes).len(), 2);
+        }
+        assert_eq!(outbox.past.len(), 0);
+    }
+}
+
+#[test]
+fn small_output_that_nobody_takes_is_put_together_and_bounded() {
+    let mut outbox = left(0);
+    assert!(!outbox.has_room());
+    outbox.run_free();
+    for number in 0..40_000 {
+        outbox
+            .output(Vec::new(), &format!("{number:05}\n"))
+            .unwrap();
+    }
+    assert!(outbox.unsent.len() < 20, "{}", outbox.unsent.len());
+    assert!(outbox.chars <= UNATTENDED_CHARS && outbox.chars > UNATTENDED_CHARS - 2 * LARGE);
+    outbox.attach(greeting(), 0, true).unwrap();
+    assert!(!outbox.has_room());
+    let mut bytes = Vec::new();
+    outbox.write_to(&mut bytes).unwrap();
+    let told = told(&bytes);
+    let FromWorker::Lost(lost) = &told[0] else {
+        panic!("{:?}", told[0]);
+    };
+    assert_eq!((lost.offset, lost.places), (0, lost.bytes));
+    let FromWorker::Output(first) = &told[1] else {
+        panic!("{:?}", told[1]);
+    };
+    assert_eq!(first.offset, lost.places);
+    let line = format!("{:05}\n", lost.bytes / 6);
+    assert!(first.data.as_slice().starts_with(line.as_bytes()));
+}
+
+#[test]
+fn gap_takes_nothing_of_the_window() {
+    let mut outbox = left(0);
+    outbox.run_free();
+    for _ in 0..100 {
+        outbox
+            .output(Vec::new(), &"x".repeat(OUTPUT_CHUNK_MAX))
+            .unwrap();
+    }
+    outbox.attach(greeting(), 0, false).unwrap();
+    let mut bytes = Vec::new();
+    outbox.write_to(&mut bytes).unwrap();
+    assert_eq!(told(&bytes).len(), 3);
+    assert!(outbox.has_room());
+    // It may grow as long as nobody has acknowledged it.
+    outbox.detach();
+    outbox.run_free();
+    outbox
+        .output(Vec::new(), &"x".repeat(100_000)[..OUTPUT_CHUNK_MAX])
+        .unwrap();
+    outbox.attach(greeting(), 0, false).unwrap();
+    bytes.clear();
+    outbox.write_to(&mut bytes).unwrap();
+    let told = told(&bytes);
+    let FromWorker::Lost(lost) = &told[0] else {
+        panic!("{:?}", told[0]);
+    };
+    assert_eq!((lost.offset, lost.bytes), (0, 99 * OUTPUT_CHUNK_MAX as u64));
+    assert_eq!(told.len(), 3);
+    outbox.ack(outbox.made).unwrap();
+    assert_eq!(outbox.past.len(), 3);
 }

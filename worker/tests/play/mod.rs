@@ -41,6 +41,15 @@ impl Worker {
 
     /// A worker that lets only this user attach.
     pub fn spawn_for(supervisor_uid: u32) -> Self {
+        Self::spawn_with(supervisor_uid, Stdio::inherit())
+    }
+
+    /// A worker that writes its log there.
+    pub fn spawn_logging_to(log: Stdio) -> Self {
+        Self::spawn_with(getuid().as_raw(), log)
+    }
+
+    fn spawn_with(supervisor_uid: u32, log: Stdio) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("s");
         let token = AttachToken::new([42; AttachToken::LEN]);
@@ -49,6 +58,7 @@ impl Worker {
             .env_clear()
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .stderr(log)
             .spawn()
             .unwrap();
         let mut boot = Vec::new();
