@@ -140,15 +140,21 @@ impl HostBuilder {
         self.run_with(&["unshare", "--mount", "/bin/sh", "-c", &script])
     }
 
-    /// Runs the host as another user, with copies of the binaries that this user can reach, and
-    /// with at most `processes` processes and threads if given. Needs root.
-    pub fn as_user(mut self, uid: u32, processes: Option<u32>) -> Self {
+    /// Runs copies of the binaries, in the folder's `bin`.
+    pub fn own_binaries(mut self) -> Self {
         let own = self.folder.path().join("bin");
         fs::create_dir(&own).unwrap();
         for name in ["shellward", "shellward-worker"] {
             fs::copy(self.binaries.join(name), own.join(name)).unwrap();
         }
         self.binaries = own;
+        self
+    }
+
+    /// Runs the host as another user, with copies of the binaries that this user can reach, and
+    /// with at most `processes` processes and threads if given. Needs root.
+    pub fn as_user(mut self, uid: u32, processes: Option<u32>) -> Self {
+        self = self.own_binaries();
         for path in [
             self.folder.path().to_owned(),
             self.folder.path().join("home"),
