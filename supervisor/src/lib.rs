@@ -7,6 +7,7 @@
 
 pub mod ahp;
 pub mod cli;
+pub mod clients_file;
 pub mod config;
 pub mod core;
 mod faults;

@@ -185,6 +185,12 @@ impl RuntimeDir {
         client_socket(&self.path)
     }
 
+    /// Where clients are remembered. It stays at an orderly end: they come back to the next host.
+    #[must_use]
+    pub fn clients_file(&self) -> PathBuf {
+        self.path.join("clients.json")
+    }
+
     /// Removes what is in it, at an orderly end. The directory and its lock stay: removing a lock
     /// file that somebody is about to lock would let two hold it.
     pub fn clean(&self) {

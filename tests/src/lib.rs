@@ -7,6 +7,7 @@
 pub mod bare;
 pub mod binding;
 pub mod builder;
+pub mod counting;
 pub mod faults;
 pub mod folded;
 pub mod host;
@@ -34,7 +35,7 @@ pub use term::Term;
 pub const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Whether a supervisor takes over the workers of one that died, and removes what dead ones left.
-pub const ADOPTS: bool = false;
+pub const ADOPTS: bool = true;
 
 /// The root channel.
 pub const ROOT: &str = "ahp-root://";

@@ -31,6 +31,8 @@ enum Way {
     Exit,
     /// One is disposed.
     Dispose,
+    /// The supervisor has died, and the next one takes the workers over.
+    Adopt,
 }
 
 /// What stands before a fault, and is looked at after it.
@@ -74,7 +76,7 @@ impl Scene {
 
     /// Arms `point` and brings somebody there; the request that is not answered yet, if one was
     /// made, and the channel it is about.
-    async fn go(&self, point: &str, way: Way) -> (Option<u64>, String) {
+    async fn go(&mut self, point: &str, way: Way) -> (Option<u64>, String) {
         let plan = Plan {
             action: Action::Kill,
             arrival: if way == Way::Print { 3 } else { 1 },
@@ -97,6 +99,11 @@ impl Scene {
             Way::Exit => {
                 let action = json!({"type": "terminal/input", "data": "exit 7\r"});
                 self.raw.dispatch(&uri, action).await;
+                (None, uri)
+            }
+            Way::Adopt => {
+                self.host.crash();
+                self.host.spawn_again();
                 (None, uri)
             }
             Way::Dispose => {
@@ -172,7 +179,7 @@ async fn assert_only(host: &Host, uris: &[&str], most: usize) {
 
 /// A worker dies at `point`: its terminal ends and says so, and nothing else is different.
 async fn worker_dies(point: &str, way: Way) {
-    let scene = Scene::new().await;
+    let mut scene = Scene::new().await;
     let (request, uri) = scene.go(point, way).await;
     let victim = scene.faults.wait_killed(point);
     assert_ne!(victim, scene.host.pid);
@@ -201,12 +208,7 @@ async fn worker_dies(point: &str, way: Way) {
         Way::Print | Way::Exit => {
             let exit = watched.wait_exit().await;
             let (code, signal) = (&exit["exitCode"], &exit["signal"]);
-            if point == "worker.leaving" {
-                // Told before it died, and true for ever.
-                assert_eq!((code, signal), (&json!(7), &Value::Null));
-            } else {
-                assert_eq!((code, signal), (&json!(128), &json!("SIGKILL")));
-            }
+            assert_eq!((code, signal), (&json!(128), &json!("SIGKILL")));
             watched.assert_equals_snapshot().await;
             lines_in_order(&watched.seen);
             // A late one sees all that was shown, and nothing else.
@@ -216,6 +218,7 @@ async fn worker_dies(point: &str, way: Way) {
         Way::Dispose => {
             assert_eq!(answer.unwrap(), Ok(Value::Null));
         }
+        Way::Adopt => unreachable!("no worker dies of that"),
     }
     if way != Way::Dispose {
         let params = json!({"channel": watched.uri});
@@ -254,7 +257,7 @@ async fn supervisor_dies(point: &str, way: Way) {
     let raw = Raw::open(&host).await;
     if ADOPTS {
         bystander = Term::subscribe(&raw, &bystander.uri).await;
-        assert_adopted(&host, &raw, &watched, way).await;
+        assert_adopted(&host, &raw, &watched, &bystander.uri, way).await;
         assert_as_if_nothing_had_been(&host, &mut bystander, bystander_shell, descriptors).await;
     } else {
         assert_eq!(host.ps()["terminals"], json!([]));
@@ -267,7 +270,7 @@ async fn supervisor_dies(point: &str, way: Way) {
 
 /// What is left of the terminal the fault was about, in a supervisor that took the workers over;
 /// it is disposed in the end.
-async fn assert_adopted(host: &Host, raw: &Raw, watched: &Term, way: Way) {
+async fn assert_adopted(host: &Host, raw: &Raw, watched: &Term, bystander: &str, way: Way) {
     let listing = host.ps();
     for entry in listing["terminals"].as_array().unwrap() {
         let uri = entry["uri"].as_str().unwrap();
@@ -286,7 +289,7 @@ async fn assert_adopted(host: &Host, raw: &Raw, watched: &Term, way: Way) {
                     }
                     assert_eq!(code, 7);
                 }
-                Way::Create | Way::Dispose => {
+                Way::Create | Way::Dispose | Way::Adopt => {
                     assert_eq!(adopted.output_of("echo on").await.trim(), "on");
                 }
             }
@@ -300,8 +303,7 @@ async fn assert_adopted(host: &Host, raw: &Raw, watched: &Term, way: Way) {
     };
     assert!(way == Way::Dispose || shown(&watched.uri), "{listing}");
     for entry in listing["terminals"].as_array().unwrap() {
-        // The bystander was made first.
-        if entry["uri"] != listing["terminals"][0]["uri"] {
+        if entry["uri"] != bystander {
             let params = json!({"channel": entry["uri"]});
             raw.request("disposeTerminal", params).await.unwrap();
         }
@@ -332,7 +334,7 @@ matrix! { OF_THE_WORKER, worker_dies:
     a_worker_dies_with_output_that_it_has_read "worker.output-read" Print;
     a_worker_dies_with_output_that_it_has_sent "worker.output-sent" Print;
     a_worker_dies_before_it_tells_the_exit "worker.exiting" Exit;
-    a_worker_dies_when_all_is_told "worker.leaving" Exit;
+    a_worker_dies_when_all_is_told "worker.leaving" Dispose;
     a_worker_dies_when_it_is_to_end "worker.terminating" Dispose;
 }
 
@@ -346,6 +348,9 @@ matrix! { OF_THE_SUPERVISOR, supervisor_dies:
     the_supervisor_dies_with_output_it_has_not_acknowledged "supervisor.output-taken" Print;
     the_supervisor_dies_when_it_hears_of_an_exit "supervisor.exit-received" Exit;
     the_supervisor_dies_when_it_has_told_an_exit "supervisor.exit-taken" Exit;
+    the_supervisor_dies_when_a_worker_it_found_has_answered "supervisor.adopt-attached" Adopt;
+    the_supervisor_dies_when_a_worker_it_found_has_told_all "supervisor.adopt-told" Adopt;
+    the_supervisor_dies_when_it_has_taken_a_worker_over "supervisor.adopted" Adopt;
     the_supervisor_dies_before_it_answers_a_disposal "supervisor.worker-gone" Dispose;
 }
 

@@ -188,7 +188,10 @@ fn say_ready(null: &File) -> Result<(), RunError> {
     dup2_stdout(null).map_err(system("let go of stdout"))
 }
 
-/// The socket file, removed at the end if it still is ours.
+/// Beside a worker's socket: where its supervisor keeps the attach token for the next one.
+const TOKEN_EXTENSION: &str = "token";
+
+/// The socket file, removed at the end if it still is ours; the token beside it has no use then.
 struct OwnSocket {
     path: PathBuf,
     device: u64,
@@ -213,6 +216,10 @@ impl Drop for OwnSocket {
         if is_ours {
             // Somebody else removing it first is fine.
             fs::remove_file(&self.path).ok();
+            let token = self.path.with_extension(TOKEN_EXTENSION);
+            if fs::symlink_metadata(&token).is_ok_and(|meta| meta.is_file()) {
+                fs::remove_file(&token).ok();
+            }
         }
     }
 }

@@ -288,6 +288,11 @@ mod tests {
             limits: Vec::new(),
             marks: Marks::Strip,
             integrate: false,
+            card: Data::default(),
+            commands: 0,
+            trimmed: false,
+            reattach_grace_ms: 0,
+            orphan_timeout_ms: 60_000,
         }
     }
 

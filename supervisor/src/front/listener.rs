@@ -24,6 +24,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::door::{self, Arrival, Policy, Refusal};
+use super::life::{Life, Watched};
 use super::{connection, watch};
 use crate::core::ConnectionId;
 use crate::host::{Host, Stage};
@@ -186,7 +187,7 @@ impl Front {
             .is_ok()
     }
 
-    async fn http<S>(
+    pub(super) async fn http<S>(
         self: Arc<Self>,
         stream: S,
         id: ConnectionId,
@@ -195,12 +196,16 @@ impl Front {
     ) where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        let life = Life::new();
+        let stream = Watched::new(stream, Arc::clone(&life));
         let front = Arc::clone(&self);
         let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
-            let front = Arc::clone(&front);
+            let (front, life) = (Arc::clone(&front), Arc::clone(&life));
             async move {
                 Ok::<_, std::convert::Infallible>(
-                    front.request(request.map(Body::new), id, arrival).await,
+                    front
+                        .request(request.map(Body::new), id, arrival, life)
+                        .await,
                 )
             }
         });
@@ -223,6 +228,7 @@ impl Front {
         request: Request,
         id: ConnectionId,
         arrival: Arrival,
+        life: Arc<Life>,
     ) -> Response {
         let (mut parts, _body) = request.into_parts();
         // A client says these once; two could be read differently by a proxy in front.
@@ -249,27 +255,18 @@ impl Front {
             query: parts.uri.query(),
             authorization: text(header::AUTHORIZATION),
         };
-        if let Err(refusal) = door::admit(&self.policy, arrival, self.own_uid, &asked) {
-            tracing::warn!(connection = id.0, reason = %refusal, "a connection was refused");
-            if refusal == Refusal::Token {
-                // Only who is wrong waits, so that guessing keeps nobody else out.
-                let Ok(_slot) = self.wrong_tokens.try_acquire() else {
-                    return self.refuse(
-                        StatusCode::TOO_MANY_REQUESTS,
-                        "too many wrong tokens; try again in a second",
-                    );
-                };
-                tokio::time::sleep(WRONG_TOKEN_DELAY).await;
-            }
-            let status = StatusCode::from_u16(refusal.status()).unwrap_or(StatusCode::FORBIDDEN);
-            return self.refuse(status, &refusal.to_string());
-        }
+        let principal = match door::admit(&self.policy, arrival, self.own_uid, &asked) {
+            Ok(principal) => principal,
+            Err(refusal) => return self.turn_away(id, refusal).await,
+        };
         let upgrade = match WebSocketUpgrade::from_request_parts(&mut parts, &()).await {
             Ok(upgrade) => upgrade,
             Err(_) => {
-                let watched = (parts.method == Method::GET)
-                    .then(|| watch::answer(&self.host, parts.uri.path()))
-                    .flatten();
+                let watched = if parts.method == Method::GET {
+                    watch::answer(&self.host, parts.uri.path()).await
+                } else {
+                    None
+                };
                 return watched.unwrap_or_else(|| {
                     self.refuse(
                         StatusCode::UPGRADE_REQUIRED,
@@ -295,9 +292,26 @@ impl Front {
             .read_buffer_size(8 << 10)
             .write_buffer_size(64 << 10)
             .on_upgrade(move |socket| async move {
-                connection::run(host, id, socket).await;
+                connection::run(host, id, principal, socket, life).await;
                 drop(permit);
             })
+    }
+
+    /// Refuses whom the door does not admit.
+    async fn turn_away(&self, id: ConnectionId, refusal: Refusal) -> Response {
+        tracing::warn!(connection = id.0, reason = %refusal, "a connection was refused");
+        if refusal == Refusal::Token {
+            // Only who is wrong waits, so that guessing keeps nobody else out.
+            let Ok(_slot) = self.wrong_tokens.try_acquire() else {
+                return self.refuse(
+                    StatusCode::TOO_MANY_REQUESTS,
+                    "too many wrong tokens; try again in a second",
+                );
+            };
+            tokio::time::sleep(WRONG_TOKEN_DELAY).await;
+        }
+        let status = StatusCode::from_u16(refusal.status()).unwrap_or(StatusCode::FORBIDDEN);
+        self.refuse(status, &refusal.to_string())
     }
 
     /// A refusal in words; the connection ends with it.
