@@ -4,17 +4,10 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use shellward_tests::faults::{Action, Faults, Plan};
-use shellward_tests::{
-    ADOPTS, DEADLINE, Host, Raw, Term, Value, json, leftovers, poll_for, proc, term,
-};
-
-/// How long a worker may live that nobody takes over: it waits 10 s for its first supervisor and
-/// 5 s for another one, and then ends its shell.
-const ALONE_LIMIT: Duration = Duration::from_secs(17);
+use shellward_tests::{DEADLINE, Host, Raw, Term, Value, json, leftovers, poll_for, proc, term};
 
 /// 174 kB: a worker reads at most 64 KiB a turn, so that it takes three of them however they fall;
 /// and less than the scrollback holds.
@@ -147,7 +140,7 @@ async fn assert_only(host: &Host, uris: &[&str], most: usize) {
         .iter()
         .map(|uri| host.ps_entry(uri)["id"].as_str().unwrap().to_owned())
         .collect();
-    let workers = leftovers::settle(ALONE_LIMIT, || {
+    let workers = leftovers::settle(DEADLINE, || {
         let mut workers = host.every_worker();
         workers.retain(|worker| proc::ptys(worker.pid).len() != 1);
         let all = host.every_worker();
@@ -255,14 +248,9 @@ async fn supervisor_dies(point: &str, way: Way) {
     );
     host.start_again();
     let raw = Raw::open(&host).await;
-    if ADOPTS {
-        bystander = Term::subscribe(&raw, &bystander.uri).await;
-        assert_adopted(&host, &raw, &watched, &bystander.uri, way).await;
-        assert_as_if_nothing_had_been(&host, &mut bystander, bystander_shell, descriptors).await;
-    } else {
-        assert_eq!(host.ps()["terminals"], json!([]));
-        assert_only(&host, &[], descriptors).await;
-    }
+    bystander = Term::subscribe(&raw, &bystander.uri).await;
+    assert_adopted(&host, &raw, &watched, &bystander.uri, way).await;
+    assert_as_if_nothing_had_been(&host, &mut bystander, bystander_shell, descriptors).await;
     let mut fresh = Term::create(&raw).await;
     assert_eq!(fresh.output_of("echo new").await.trim(), "new");
     host.stop();
