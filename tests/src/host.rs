@@ -121,9 +121,14 @@ impl Host {
     /// Starts a supervisor that has ended once more: the same words, the same directories.
     #[track_caller]
     pub fn start_again(&mut self) {
+        self.spawn_again();
+        self.wait_ready();
+    }
+
+    /// The same without waiting until it is ready: it will not live to see that.
+    pub fn spawn_again(&mut self) {
         self.child = self.command.spawn().expect("shellward");
         self.pid = self.child.id().cast_signed();
-        self.wait_ready();
     }
 
     pub fn folder(&self) -> &Path {

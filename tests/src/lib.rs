@@ -34,9 +34,6 @@ pub use term::Term;
 /// How long an event may take that has no limit of its own.
 pub const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Whether a supervisor takes over the workers of one that died, and removes what dead ones left.
-pub const ADOPTS: bool = false;
-
 /// The root channel.
 pub const ROOT: &str = "ahp-root://";
 

@@ -9,14 +9,11 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
 
-use crate::{ADOPTS, DEADLINE, Host, Raw, Term, leftovers, proc};
+use crate::{DEADLINE, Host, Raw, Term, leftovers, proc};
 
 /// Growth of a supervisor's memory that is still flat, in bytes: design.md's bound where a reader
 /// lags behind. What is kept for `reconnect` alone takes 4 MiB, and fills up in the beginning.
 const GROWTH: u64 = 16 << 20;
-
-/// How long workers may live that nobody takes over.
-const ALONE_LIMIT: Duration = Duration::from_secs(17);
 
 /// How long, and how often what.
 #[derive(Debug, Clone, Copy)]
@@ -188,8 +185,7 @@ fn settled(host: &Host, life: Option<&(Figures, Figures)>) -> Figures {
     Figures::of(host)
 }
 
-/// Ends what a supervisor has taken over from one that was killed, and waits for the end of what it
-/// has not.
+/// Ends what a supervisor has taken over from one that was killed: everything that was left.
 async fn clear(host: &Host) {
     let raw = Raw::open(host).await;
     let listing = host.ps();
@@ -197,16 +193,8 @@ async fn clear(host: &Host) {
         let params = json!({"channel": entry["uri"]});
         raw.request("disposeTerminal", params).await.unwrap();
     }
-    let left = leftovers::settle(ALONE_LIMIT, || host.every_worker());
+    let left = leftovers::settle(DEADLINE, || host.every_worker());
     assert!(left.is_empty(), "workers of a dead supervisor: {left:?}");
-    if !ADOPTS {
-        // Of workers that were killed a moment before their supervisor: nobody looks for them yet.
-        for file in leftovers::sockets(host.runtime_dir()) {
-            if file != host.socket {
-                std::fs::remove_file(file).unwrap();
-            }
-        }
-    }
 }
 
 impl Soak<'_> {
