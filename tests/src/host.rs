@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::builder::HostBuilder;
+use crate::builder::{HostBuilder, launch};
 use crate::leftovers::{self, Marks};
 use crate::proc::{self, Process};
 use crate::{DEADLINE, poll_for};
@@ -21,6 +21,8 @@ const STOP_LIMIT: Duration = Duration::from_secs(15);
 /// A running host. Dropping it stops it and checks that nothing is left.
 pub struct Host {
     pub(crate) child: Child,
+    /// How it was started.
+    pub(crate) command: Command,
     pub(crate) binaries: PathBuf,
     pub(crate) runtime_dir: PathBuf,
     pub(crate) folder: Option<TempDir>,
@@ -53,6 +55,48 @@ impl Host {
 
     pub fn builder() -> HostBuilder {
         HostBuilder::new()
+    }
+
+    /// Takes over what the ready line says.
+    #[track_caller]
+    pub(crate) fn is_ready(&mut self, ready: Option<Value>) {
+        let Some(ready) = ready else {
+            panic!("no ready line within {DEADLINE:?}; log:\n{}", self.log());
+        };
+        self.url = ready["url"].as_str().expect("url").to_owned();
+        self.socket = ready["socket"].as_str().expect("socket").to_owned();
+        // The host's own number may be of another namespace; what counts here is ours.
+        let started = self.child.id().cast_signed();
+        self.pid = std::iter::once(Process::read(started))
+            .flatten()
+            .chain(proc::descendants(started))
+            .find(|process| process.name == "shellward")
+            .expect("the host's process")
+            .pid;
+        self.token = ready["tokenFile"].as_str().map(|file| {
+            fs::read_to_string(file)
+                .expect("token file")
+                .trim()
+                .to_owned()
+        });
+        self.ready = ready;
+    }
+
+    /// Ends the supervisor by `signal` and starts it again over the same directories. A port that
+    /// the system chose is another one then.
+    #[track_caller]
+    pub fn restart(&mut self, signal: Signal) {
+        self.signal(signal);
+        self.wait_end();
+        self.start_again();
+    }
+
+    /// Starts it again after its end.
+    #[track_caller]
+    pub fn start_again(&mut self) {
+        let (child, ready) = launch(&mut self.command);
+        self.child = child;
+        self.is_ready(ready);
     }
 
     pub fn folder(&self) -> &Path {
