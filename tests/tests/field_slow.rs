@@ -273,7 +273,7 @@ async fn cut_and_resume(command: &str, cuts: usize, long_gap: u64) {
     let mut lines = Lines::from(1, newline);
     lean.type_line(
         &uri,
-        &format!("stty -echo; printf '<be''gin>\\n'; {command}"),
+        &format!("stty -echo 2>/dev/null; printf '<be''gin>\\n'; {command}"),
     )
     .await;
     let mut seen = String::new();
