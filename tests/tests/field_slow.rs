@@ -353,5 +353,5 @@ async fn s21_a_connection_cut_200_times_in_a_flood_loses_and_repeats_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s21_a_connection_cut_in_small_output_loses_and_repeats_nothing() {
-    cut_and_resume("i=0; while :; do i=$((i+1)); echo $i; done", 60, 6 << 20).await;
+    cut_and_resume("i=0; while :; do i=$((i+1)); echo $i; done", 30, 6 << 20).await;
 }
