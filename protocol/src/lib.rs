@@ -13,9 +13,11 @@
 
 mod codec;
 pub mod data;
+mod direction;
 pub mod error;
 pub mod frame;
 pub mod hello;
+pub mod kept;
 pub mod limits;
 pub mod message;
 pub mod modes;

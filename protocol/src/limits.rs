@@ -69,3 +69,21 @@ pub const PATH_MAX: usize = 4096;
 
 /// The longest title a program may ask for, in bytes; who shows it cuts it further.
 pub const TITLE_MAX: usize = 1024;
+
+/// What a supervisor may note about a terminal, in bytes: its URI, title and claim as JSON, at
+/// their longest and with every character escaped.
+pub const CARD_MAX: usize = 128 << 10;
+
+/// How much of a terminal's acknowledged output a worker keeps for the next supervisor, in
+/// characters: as much as the scrollback that clients see. Whole frames give way, so it may be one
+/// frame more.
+pub const PAST_CHARS: usize = 200_000;
+
+/// How many [`crate::kept::Past`] are told at most. A supervisor shows 2,048 parts of content; each
+/// command makes two of these besides its text.
+pub const PAST_FRAMES: usize = 8192;
+
+/// How much output a worker without a supervisor keeps besides the past, in characters; older
+/// output gives way and is told as [`crate::kept::Lost`]. Less than [`PAST_CHARS`], so that what a
+/// supervisor then shows holds the end of the past, the gap, and what came after it.
+pub const UNATTENDED_CHARS: usize = 150_000;

@@ -1,6 +1,5 @@
-//! Every message, with its kind number.
-//!
-//! To a worker: imperatives. From a worker: past facts.
+//! What messages hold, and the kind number of each; what outlives a supervisor is in
+//! [`crate::kept`].
 
 use serde::{Deserialize, Serialize};
 
@@ -8,11 +7,11 @@ use crate::codec;
 use crate::data::Data;
 use crate::error::WireError;
 use crate::frame::{Header, write_frame};
-use crate::limits::{
-    COMMAND_LINE_MAX, CUTS_MAX, OUTPUT_CHUNK_MAX, PATH_MAX, REASON_MAX, SIZE_RANGE, TITLE_MAX,
-};
+use crate::limits::REASON_MAX;
 use crate::modes::Modes;
 use crate::token::AttachToken;
+
+pub use crate::direction::{FromWorker, ToWorker};
 
 /// Kind numbers. Never reused, never renumbered; golden bytes hold them.
 pub mod kind {
@@ -32,8 +31,15 @@ pub mod kind {
     pub const ACK: u16 = 19;
     /// [`super::Terminate`].
     pub const TERMINATE: u16 = 20;
-    /// [`super::ToWorker::AckExit`].
-    pub const ACK_EXIT: u16 = 21;
+    // 21 acknowledged an exit; a worker now stays as long as its terminal.
+    /// [`super::ToWorker::Card`].
+    pub const CARD: u16 = 22;
+    /// [`crate::kept::Watch`].
+    pub const WATCH: u16 = 23;
+    /// [`crate::kept::Clear`].
+    pub const CLEAR: u16 = 24;
+    /// [`crate::kept::Past`], both directions.
+    pub const PAST: u16 = 32;
     /// [`super::Started`].
     pub const STARTED: u16 = 64;
     /// [`super::StartFailed`].
@@ -46,6 +52,10 @@ pub mod kind {
     pub const EXITED: u16 = 68;
     /// [`super::Event`].
     pub const EVENT: u16 = 69;
+    /// [`crate::kept::Kept`].
+    pub const KEPT: u16 = 70;
+    /// [`crate::kept::Lost`].
+    pub const LOST: u16 = 71;
 }
 
 /// What a worker is told before it listens: the only frame on its inherited pipe (stdin).
@@ -164,7 +174,7 @@ impl ProbeReport {
     }
 }
 
-/// A terminal's size in character cells, each within [`SIZE_RANGE`].
+/// A terminal's size in character cells, each within [`crate::limits::SIZE_RANGE`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Size {
     /// Columns.
@@ -242,6 +252,17 @@ pub struct Start<'a> {
     pub marks: Marks,
     /// Whether a shell we have a script for is started with it (on a pty, and alone).
     pub integrate: bool,
+    /// What the supervisor wants to be told when it takes the terminal over ([`crate::kept::Kept::card`]): the
+    /// worker does not look into it. At most [`crate::limits::CARD_MAX`] bytes.
+    pub card: Data<'a>,
+    /// How many commands the terminal has had already: its shell is started again.
+    pub commands: u64,
+    /// Whether something older than the past that follows ([`ToWorker::Past`]) gave way.
+    pub trimmed: bool,
+    /// How long output that is watched waits for the next supervisor, in milliseconds.
+    pub reattach_grace_ms: u32,
+    /// After so long without a supervisor everything ends, in milliseconds.
+    pub orphan_timeout_ms: u64,
 }
 
 /// Type these bytes.
@@ -315,9 +336,9 @@ pub struct Output<'a> {
     /// The place of the first byte in the terminal's stream, in which a byte of output and an
     /// [`Event`] take one place each.
     pub offset: u64,
-    /// Where scrollback may be cut, ascending; at most [`CUTS_MAX`].
+    /// Where scrollback may be cut, ascending; at most [`crate::limits::CUTS_MAX`].
     pub cuts: Vec<Cut>,
-    /// Valid UTF-8, at most [`OUTPUT_CHUNK_MAX`] bytes.
+    /// Valid UTF-8, at most [`crate::limits::OUTPUT_CHUNK_MAX`] bytes.
     #[serde(borrow)]
     pub data: Data<'a>,
 }
@@ -332,7 +353,7 @@ pub enum Happened<'a> {
     CanDetectCommands,
     /// A command runs; the output that follows is its own.
     CommandStarted {
-        /// What was typed, valid UTF-8; at most [`COMMAND_LINE_MAX`] bytes.
+        /// What was typed, valid UTF-8; at most [`crate::limits::COMMAND_LINE_MAX`] bytes.
         #[serde(borrow)]
         line: Data<'a>,
         /// When, in milliseconds since 1970.
@@ -346,9 +367,9 @@ pub enum Happened<'a> {
         duration_ms: u64,
     },
     /// The shell is in this directory now: an absolute path without control characters, at most
-    /// [`PATH_MAX`] bytes, not always UTF-8.
+    /// [`crate::limits::PATH_MAX`] bytes, not always UTF-8.
     Directory(Data<'a>),
-    /// It asks for this title: UTF-8, at most [`TITLE_MAX`] bytes, not cleaned.
+    /// It asks for this title: UTF-8, at most [`crate::limits::TITLE_MAX`] bytes, not cleaned.
     Title(Data<'a>),
 }
 
@@ -406,189 +427,4 @@ pub enum ExitStatus {
 pub struct Exited {
     /// How.
     pub status: ExitStatus,
-}
-
-/// A message to a worker.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ToWorker<'a> {
-    /// See [`Start`].
-    Start(Box<Start<'a>>),
-    /// See [`Input`].
-    Input(Input<'a>),
-    /// The terminal has this size now.
-    Resize(Size),
-    /// See [`Ack`].
-    Ack(Ack),
-    /// See [`Terminate`].
-    Terminate(Terminate),
-    /// The exit arrived; the worker may go when nothing else holds it.
-    AckExit,
-}
-
-/// A message from a worker.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FromWorker<'a> {
-    /// See [`Started`].
-    Started(Started),
-    /// See [`StartFailed`].
-    StartFailed(StartFailed),
-    /// See [`Output`].
-    Output(Output<'a>),
-    /// See [`InputTaken`].
-    InputTaken(InputTaken),
-    /// See [`Exited`].
-    Exited(Exited),
-    /// See [`Event`].
-    Event(Event<'a>),
-}
-
-impl<'a> ToWorker<'a> {
-    /// The number in the header.
-    #[must_use]
-    pub fn kind(&self) -> u16 {
-        match self {
-            Self::Start(_) => kind::START,
-            Self::Input(_) => kind::INPUT,
-            Self::Resize(_) => kind::RESIZE,
-            Self::Ack(_) => kind::ACK,
-            Self::Terminate(_) => kind::TERMINATE,
-            Self::AckExit => kind::ACK_EXIT,
-        }
-    }
-
-    /// Appends the frame to `out`; on an error `out` is unchanged.
-    ///
-    /// # Errors
-    /// The message is over the payload limit.
-    pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
-        let kind = self.kind();
-        write_frame(kind, out, |out| match self {
-            Self::Start(message) => codec::encode(kind, message, out),
-            Self::Input(message) => codec::encode(kind, message, out),
-            Self::Resize(message) => codec::encode(kind, message, out),
-            Self::Ack(message) => codec::encode(kind, message, out),
-            Self::Terminate(message) => codec::encode(kind, message, out),
-            Self::AckExit => Ok(()),
-        })
-    }
-
-    /// Reads a message from a frame.
-    ///
-    /// # Errors
-    /// An unknown kind, a malformed payload, a value out of range.
-    pub fn decode(header: Header, payload: &'a [u8]) -> Result<Self, WireError> {
-        let kind = header.kind;
-        match kind {
-            kind::START => {
-                let start: Box<Start<'a>> = codec::decode(kind, payload)?;
-                check_size(kind, start.size)?;
-                Ok(Self::Start(start))
-            }
-            kind::INPUT => Ok(Self::Input(codec::decode(kind, payload)?)),
-            kind::RESIZE => {
-                let size = codec::decode(kind, payload)?;
-                check_size(kind, size)?;
-                Ok(Self::Resize(size))
-            }
-            kind::ACK => Ok(Self::Ack(codec::decode(kind, payload)?)),
-            kind::TERMINATE => Ok(Self::Terminate(codec::decode(kind, payload)?)),
-            kind::ACK_EXIT => codec::decode::<()>(kind, payload).map(|()| Self::AckExit),
-            other => Err(WireError::UnknownKind(other)),
-        }
-    }
-}
-
-impl<'a> FromWorker<'a> {
-    /// The number in the header.
-    #[must_use]
-    pub fn kind(&self) -> u16 {
-        match self {
-            Self::Started(_) => kind::STARTED,
-            Self::StartFailed(_) => kind::START_FAILED,
-            Self::Output(_) => kind::OUTPUT,
-            Self::InputTaken(_) => kind::INPUT_TAKEN,
-            Self::Exited(_) => kind::EXITED,
-            Self::Event(_) => kind::EVENT,
-        }
-    }
-
-    /// Appends the frame to `out`; on an error `out` is unchanged.
-    ///
-    /// # Errors
-    /// The message is over the payload limit.
-    pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
-        let kind = self.kind();
-        write_frame(kind, out, |out| match self {
-            Self::Started(message) => codec::encode(kind, message, out),
-            Self::StartFailed(message) => codec::encode(kind, message, out),
-            Self::Output(message) => codec::encode(kind, message, out),
-            Self::InputTaken(message) => codec::encode(kind, message, out),
-            Self::Exited(message) => codec::encode(kind, message, out),
-            Self::Event(message) => codec::encode(kind, message, out),
-        })
-    }
-
-    /// Reads a message from a frame.
-    ///
-    /// Neither the text of an [`Output`] nor that of an [`Event`] is checked for UTF-8 here: the
-    /// supervisor does that once, where it makes a string of it.
-    ///
-    /// # Errors
-    /// An unknown kind, a malformed payload, a value out of range.
-    pub fn decode(header: Header, payload: &'a [u8]) -> Result<Self, WireError> {
-        let kind = header.kind;
-        let refuse = |detail: &str| WireError::Malformed {
-            kind,
-            detail: detail.to_owned(),
-        };
-        match kind {
-            kind::STARTED => Ok(Self::Started(codec::decode(kind, payload)?)),
-            kind::START_FAILED => {
-                let failed: StartFailed = codec::decode(kind, payload)?;
-                if failed.reason.len() > REASON_MAX {
-                    return Err(refuse("the reason is too long"));
-                }
-                Ok(Self::StartFailed(failed))
-            }
-            kind::OUTPUT => {
-                let output: Output<'a> = codec::decode(kind, payload)?;
-                if output.data.as_slice().len() > OUTPUT_CHUNK_MAX {
-                    return Err(refuse("more output than one frame may hold"));
-                }
-                if output.cuts.len() > CUTS_MAX {
-                    return Err(refuse("more cuts than one frame may hold"));
-                }
-                Ok(Self::Output(output))
-            }
-            kind::INPUT_TAKEN => Ok(Self::InputTaken(codec::decode(kind, payload)?)),
-            kind::EXITED => Ok(Self::Exited(codec::decode(kind, payload)?)),
-            kind::EVENT => {
-                let event: Event<'a> = codec::decode(kind, payload)?;
-                let (what, len, max) = match &event.what {
-                    Happened::CommandStarted { line, .. } => {
-                        ("command line", line.as_slice().len(), COMMAND_LINE_MAX)
-                    }
-                    Happened::Directory(path) => ("directory", path.as_slice().len(), PATH_MAX),
-                    Happened::Title(title) => ("title", title.as_slice().len(), TITLE_MAX),
-                    Happened::CanDetectCommands | Happened::CommandFinished { .. } => ("", 0, 0),
-                };
-                if len > max {
-                    return Err(refuse(&format!("the {what} is too long")));
-                }
-                Ok(Self::Event(event))
-            }
-            other => Err(WireError::UnknownKind(other)),
-        }
-    }
-}
-
-fn check_size(kind: u16, size: Size) -> Result<(), WireError> {
-    if SIZE_RANGE.contains(&size.cols) && SIZE_RANGE.contains(&size.rows) {
-        Ok(())
-    } else {
-        Err(WireError::Malformed {
-            kind,
-            detail: format!("a size of {}x{}", size.cols, size.rows),
-        })
-    }
 }

@@ -4,6 +4,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use shellward_protocol::kept::{
+    self, Clear, Commands, Finished, Kept, Lost, Newest, Past, Typed, Watch,
+};
 use shellward_protocol::message::{
     Ack, Command, Cut, Event, ExitStatus, Exited, Happened, Input, InputTaken, Limit, Marks, Mode,
     Output, ProbeReport, Size, Start, StartFailed, StartFailure, Started, Terminate, Trouble, kind,
@@ -89,13 +92,18 @@ fn kind_numbers_and_versions_are_fixed() {
     assert_eq!(kind::RESIZE, 18);
     assert_eq!(kind::ACK, 19);
     assert_eq!(kind::TERMINATE, 20);
-    assert_eq!(kind::ACK_EXIT, 21);
+    assert_eq!(kind::CARD, 22);
+    assert_eq!(kind::WATCH, 23);
+    assert_eq!(kind::CLEAR, 24);
+    assert_eq!(kind::PAST, 32);
     assert_eq!(kind::STARTED, 64);
     assert_eq!(kind::START_FAILED, 65);
     assert_eq!(kind::OUTPUT, 66);
     assert_eq!(kind::INPUT_TAKEN, 67);
     assert_eq!(kind::EXITED, 68);
     assert_eq!(kind::EVENT, 69);
+    assert_eq!(kind::KEPT, 70);
+    assert_eq!(kind::LOST, 71);
 }
 
 #[test]
@@ -224,6 +232,11 @@ fn start_on(mode: Mode<'static>, command: Command<'static>) -> ToWorker<'static>
         }],
         marks: Marks::Keep,
         integrate: true,
+        card: data(b"{}"),
+        commands: 3,
+        trimmed: true,
+        reattach_grace_ms: 5000,
+        orphan_timeout_ms: 86_400_000,
     }))
 }
 
@@ -237,12 +250,15 @@ const START_TAIL: &[&str] = &[
     "12000000",                                                    // umask
     "0100000000000000 07000000 0004000000000000 ffffffffffffffff", // limits
     "01000000 01",                                                 // marks, integrate
+    "0200000000000000 7b7d",                                       // card
+    "0300000000000000 01",                                         // commands, trimmed
+    "88130000 005c260500000000",                                   // grace, orphan timeout
 ];
 
 #[test]
 fn start_of_a_shell() {
     let mut pieces = vec![
-        MAGIC_V1, "1000", "97000000", BUILT_IN, START_HEAD, "00000000",
+        MAGIC_V1, "1000", "b6000000", BUILT_IN, START_HEAD, "00000000",
     ];
     pieces.extend_from_slice(START_TAIL);
     to_worker(&start(Command::Shell), &pieces);
@@ -253,7 +269,7 @@ fn start_of_a_line() {
     let mut pieces = vec![
         MAGIC_V1,
         "1000",
-        "a1000000",
+        "c0000000",
         BUILT_IN,
         START_HEAD,
         "01000000 0200000000000000 6c73",
@@ -267,7 +283,7 @@ fn start_of_a_program() {
     let mut pieces = vec![
         MAGIC_V1,
         "1000",
-        "b3000000",
+        "d2000000",
         BUILT_IN,
         START_HEAD,
         "02000000 0200000000000000 0200000000000000 6c73 0200000000000000 2d6c",
@@ -284,7 +300,7 @@ fn start_with_a_binding_and_on_pipes() {
     let mut pieces = vec![
         MAGIC_V1,
         "1000",
-        "9c000000",
+        "bb000000",
         "00000000 0500000000000000 2f622e736f", // "/b.so"
         START_HEAD,
         "00000000",
@@ -295,7 +311,7 @@ fn start_with_a_binding_and_on_pipes() {
         &pieces,
     );
     let mut pieces = vec![
-        MAGIC_V1, "1000", "8f000000", "01000000", START_HEAD, "00000000",
+        MAGIC_V1, "1000", "ae000000", "01000000", START_HEAD, "00000000",
     ];
     pieces.extend_from_slice(START_TAIL);
     to_worker(&start_on(Mode::Pipes, Command::Shell), &pieces);
@@ -384,8 +400,198 @@ fn terminate() {
 }
 
 #[test]
-fn ack_exit() {
-    to_worker(&ToWorker::AckExit, &[MAGIC_V1, "1500", "00000000"]);
+fn card() {
+    to_worker(
+        &ToWorker::Card(data(b"[7]")),
+        &[MAGIC_V1, "1600", "0b000000", "0300000000000000 5b375d"],
+    );
+}
+
+#[test]
+fn watch() {
+    for (watched, byte) in [(false, "00"), (true, "01")] {
+        to_worker(
+            &ToWorker::Watch(Watch { watched }),
+            &[MAGIC_V1, "1700", "01000000", byte],
+        );
+    }
+}
+
+#[test]
+fn clear() {
+    to_worker(
+        &ToWorker::Clear(Clear { offset: 258 }),
+        &[MAGIC_V1, "1800", "08000000", "0201000000000000"],
+    );
+}
+
+#[test]
+fn past_of_each_kind_in_both_directions() {
+    for (past, length, fields) in [
+        (
+            Past::Text {
+                cuts: vec![Cut {
+                    at: 2,
+                    modes: Modes(1 << 18),
+                }],
+                data: data("a\n─".as_bytes()),
+            },
+            "21000000",
+            "00000000 0100000000000000 02000000 00000400 0500000000000000 610ae29480",
+        ),
+        (
+            Past::CommandStarted(kept::Started {
+                line: data(b"ls"),
+                at_ms: 1,
+            }),
+            "16000000",
+            "01000000 0200000000000000 6c73 0100000000000000",
+        ),
+        (
+            Past::CommandFinished(Finished {
+                exit_code: Some(-2),
+                duration_ms: 258,
+            }),
+            "11000000",
+            "02000000 01 feffffff 0201000000000000",
+        ),
+        (
+            Past::CommandFinished(Finished {
+                exit_code: None,
+                duration_ms: 0,
+            }),
+            "0d000000",
+            "02000000 00 0000000000000000",
+        ),
+        (Past::Gap(7), "0c000000", "03000000 0700000000000000"),
+    ] {
+        let pieces = [MAGIC_V1, "2000", length, fields];
+        to_worker(&ToWorker::Past(past.clone()), &pieces);
+        from_worker(&FromWorker::Past(past), &pieces);
+    }
+}
+
+fn kept_with(
+    newest: Newest,
+    directory: Option<&[u8]>,
+    title: Option<&[u8]>,
+) -> FromWorker<'static> {
+    FromWorker::Kept(Box::new(Kept {
+        shell_pid: 4321,
+        is_pty: true,
+        size: Size { cols: 80, rows: 24 },
+        started_ms: 1,
+        card: data(b"{}"),
+        watched: true,
+        typed: Typed {
+            seq: 2,
+            came: 5,
+            taken: 4,
+        },
+        offset: 258,
+        trimmed: false,
+        can_detect: true,
+        commands: Commands {
+            count: 3,
+            first: 2,
+            newest,
+        },
+        directory: directory.map(data),
+        title: title.map(data),
+        past: 6,
+    }))
+}
+
+const KEPT_HEAD: &[&str] = &[
+    "e1100000 01 5000 1800 0100000000000000", // pid, pty, size, started
+    "0200000000000000 7b7d 01",               // card, watched
+    "0200000000000000 0500000000000000 0400000000000000", // typed
+    "0201000000000000 00 01",                 // offset, trimmed, can_detect
+    "0300000000000000 0200000000000000",      // commands
+];
+
+#[test]
+fn kept() {
+    for (message, length, tail) in [
+        (
+            kept_with(Newest::None, None, None),
+            "58000000",
+            "00000000 00 00 06000000",
+        ),
+        (
+            kept_with(Newest::Running { at_ms: 9 }, Some(b"/"), None),
+            "69000000",
+            "01000000 0900000000000000 01 0100000000000000 2f 00 06000000",
+        ),
+        (
+            kept_with(Newest::Finished { exit_code: Some(1) }, None, Some(b"t")),
+            "66000000",
+            "02000000 01 01000000 00 01 0100000000000000 74 06000000",
+        ),
+        (
+            kept_with(Newest::Finished { exit_code: None }, None, None),
+            "59000000",
+            "02000000 00 00 00 06000000",
+        ),
+    ] {
+        let mut pieces = vec![MAGIC_V1, "4600", length];
+        pieces.extend_from_slice(KEPT_HEAD);
+        pieces.push(tail);
+        from_worker(&message, &pieces);
+    }
+}
+
+#[test]
+fn lost() {
+    from_worker(
+        &FromWorker::Lost(Box::new(Lost {
+            offset: 256,
+            places: 3,
+            bytes: 2,
+            modes: Modes(1 << 18),
+            can_detect: true,
+            finished: Some(Finished {
+                exit_code: None,
+                duration_ms: 5,
+            }),
+            started: Some(kept::Started {
+                line: data(b"ls"),
+                at_ms: 1,
+            }),
+            directory: Some(data(b"/")),
+            title: Some(data(b"t")),
+        })),
+        &[
+            MAGIC_V1,
+            "4700",
+            "4e000000",
+            "0001000000000000 0300000000000000 0200000000000000 00000400 01",
+            "01 00 0500000000000000",
+            "01 0200000000000000 6c73 0100000000000000",
+            "01 0100000000000000 2f",
+            "01 0100000000000000 74",
+        ],
+    );
+    from_worker(
+        &FromWorker::Lost(Box::new(Lost {
+            offset: 0,
+            places: 1,
+            bytes: 1,
+            modes: Modes(0),
+            can_detect: false,
+            finished: None,
+            started: None,
+            directory: None,
+            title: None,
+        })),
+        &[
+            MAGIC_V1,
+            "4700",
+            "21000000",
+            "0000000000000000 0100000000000000 0100000000000000 00000000 00",
+            "00 00 00 00",
+        ],
+    );
 }
 
 #[test]

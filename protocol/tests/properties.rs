@@ -5,8 +5,12 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use shellward_protocol::frame::{HEADER_LEN, MAGIC};
+use shellward_protocol::kept::{
+    self, Clear, Commands, Finished, Kept, Lost, Newest, Past, Typed, Watch,
+};
 use shellward_protocol::limits::{
-    COMMAND_LINE_MAX, CUTS_MAX, OUTPUT_CHUNK_MAX, PATH_MAX, PAYLOAD_MAX, REASON_MAX, TITLE_MAX,
+    CARD_MAX, COMMAND_LINE_MAX, CUTS_MAX, OUTPUT_CHUNK_MAX, PAST_FRAMES, PATH_MAX, PAYLOAD_MAX,
+    REASON_MAX, TITLE_MAX,
 };
 use shellward_protocol::message::{
     Ack, Command, Cut, Event, ExitStatus, Exited, Happened, Input, InputTaken, Limit, Marks, Mode,
@@ -69,6 +73,8 @@ fn start() -> impl Strategy<Value = ToWorker<'static>> {
         (
             prop_oneof![Just(Marks::Strip), Just(Marks::Keep)],
             any::<bool>(),
+            data(),
+            any::<(u64, bool, u32, u64)>(),
         ),
     )
         .prop_map(
@@ -82,7 +88,7 @@ fn start() -> impl Strategy<Value = ToWorker<'static>> {
                 size,
                 umask,
                 limits,
-                integration,
+                (marks, integrate, card, (commands, trimmed, grace, orphan)),
             )| {
                 ToWorker::Start(Box::new(Start {
                     mode,
@@ -94,8 +100,13 @@ fn start() -> impl Strategy<Value = ToWorker<'static>> {
                     size,
                     umask,
                     limits,
-                    marks: integration.0,
-                    integrate: integration.1,
+                    marks,
+                    integrate,
+                    card,
+                    commands,
+                    trimmed,
+                    reattach_grace_ms: grace,
+                    orphan_timeout_ms: orphan,
                 }))
             },
         )
@@ -108,8 +119,104 @@ fn to_worker() -> impl Strategy<Value = ToWorker<'static>> {
         size().prop_map(ToWorker::Resize),
         any::<u64>().prop_map(|offset| ToWorker::Ack(Ack { offset })),
         any::<u32>().prop_map(|grace_ms| ToWorker::Terminate(Terminate { grace_ms })),
-        Just(ToWorker::AckExit),
+        data().prop_map(ToWorker::Card),
+        any::<bool>().prop_map(|watched| ToWorker::Watch(Watch { watched })),
+        any::<u64>().prop_map(|offset| ToWorker::Clear(Clear { offset })),
+        past().prop_map(ToWorker::Past),
     ]
+}
+
+fn finished() -> impl Strategy<Value = Finished> {
+    any::<(Option<i32>, u64)>().prop_map(|(exit_code, duration_ms)| Finished {
+        exit_code,
+        duration_ms,
+    })
+}
+
+fn command_started() -> impl Strategy<Value = kept::Started<'static>> {
+    (data(), any::<u64>()).prop_map(|(line, at_ms)| kept::Started { line, at_ms })
+}
+
+fn past() -> impl Strategy<Value = Past<'static>> {
+    prop_oneof![
+        (vec(cut(), 0..=CUTS_MAX), data()).prop_map(|(cuts, data)| Past::Text { cuts, data }),
+        command_started().prop_map(Past::CommandStarted),
+        finished().prop_map(Past::CommandFinished),
+        any::<u64>().prop_map(Past::Gap),
+    ]
+}
+
+fn maybe_data() -> impl Strategy<Value = Option<Data<'static>>> {
+    proptest::option::of(data())
+}
+
+fn kept() -> impl Strategy<Value = Kept<'static>> {
+    let newest = prop_oneof![
+        Just(Newest::None),
+        any::<u64>().prop_map(|at_ms| Newest::Running { at_ms }),
+        any::<Option<i32>>().prop_map(|exit_code| Newest::Finished { exit_code }),
+    ];
+    (
+        any::<(u32, bool, u64, bool, u64, bool, bool)>(),
+        size(),
+        data(),
+        any::<(u64, u64, u64)>(),
+        (any::<(u64, u64)>(), newest),
+        maybe_data(),
+        maybe_data(),
+        0..=PAST_FRAMES,
+    )
+        .prop_map(
+            |(plain, size, card, typed, commands, directory, title, past)| {
+                let (shell_pid, is_pty, started_ms, watched, offset, trimmed, can_detect) = plain;
+                let (seq, came, taken) = typed;
+                let ((count, first), newest) = commands;
+                Kept {
+                    shell_pid,
+                    is_pty,
+                    size,
+                    started_ms,
+                    card,
+                    watched,
+                    typed: Typed { seq, came, taken },
+                    offset,
+                    trimmed,
+                    can_detect,
+                    commands: Commands {
+                        count,
+                        first,
+                        newest,
+                    },
+                    directory,
+                    title,
+                    past: u32::try_from(past).unwrap(),
+                }
+            },
+        )
+}
+
+fn lost() -> impl Strategy<Value = Lost<'static>> {
+    (
+        any::<(u64, u64, u64, u32, bool)>(),
+        proptest::option::of(finished()),
+        proptest::option::of(command_started()),
+        maybe_data(),
+        maybe_data(),
+    )
+        .prop_map(|(plain, finished, started, directory, title)| {
+            let (offset, places, bytes, modes, can_detect) = plain;
+            Lost {
+                offset,
+                places,
+                bytes,
+                modes: Modes(modes),
+                can_detect,
+                finished,
+                started,
+                directory,
+                title,
+            }
+        })
 }
 
 fn cut() -> impl Strategy<Value = Cut> {
@@ -156,6 +263,9 @@ fn from_worker() -> impl Strategy<Value = FromWorker<'static>> {
             .prop_map(|(offset, what)| FromWorker::Event(Event { offset, what })),
         any::<u64>().prop_map(|total| FromWorker::InputTaken(InputTaken { total })),
         status.prop_map(|status| FromWorker::Exited(Exited { status })),
+        kept().prop_map(|kept| FromWorker::Kept(Box::new(kept))),
+        past().prop_map(FromWorker::Past),
+        lost().prop_map(|lost| FromWorker::Lost(Box::new(lost))),
     ]
 }
 
@@ -279,7 +389,7 @@ proptest! {
 
     #[test]
     fn garbage_payloads_of_known_kinds_never_panic(
-        kind in prop_oneof![Just(1_u16), Just(2), 16_u16..22, 64_u16..69],
+        kind in prop_oneof![Just(1_u16), Just(2), 16_u16..25, Just(32), 64_u16..72],
         payload in vec(any::<u8>(), 0..300),
     ) {
         let header = header(kind, payload.len());
@@ -351,10 +461,11 @@ proptest! {
     #[test]
     fn unknown_kinds_are_typed_errors(kind in any::<u16>(), payload in vec(any::<u8>(), 0..50)) {
         let header = header(kind, payload.len());
-        if !(kind::START..=kind::ACK_EXIT).contains(&kind) {
+        let known = (kind::START..=kind::CLEAR).contains(&kind) && kind != 21;
+        if !known && kind != kind::PAST {
             prop_assert_eq!(ToWorker::decode(header, &payload), Err(WireError::UnknownKind(kind)));
         }
-        if !(kind::STARTED..=kind::EXITED).contains(&kind) {
+        if !(kind::STARTED..=kind::LOST).contains(&kind) && kind != kind::PAST {
             prop_assert_eq!(FromWorker::decode(header, &payload), Err(WireError::UnknownKind(kind)));
         }
         if kind != kind::HELLO {
@@ -453,17 +564,8 @@ fn a_probe_report_beyond_its_bound_or_of_another_kind_is_refused() {
 #[test]
 fn a_start_with_a_size_of_nothing_is_malformed() {
     let start = Start {
-        mode: Mode::Pipes,
-        shell: Data::default(),
-        command: Command::Shell,
-        cwd: Data::borrowed(b"/"),
-        host_env: vec![],
-        caller_env: vec![],
         size: Size { cols: 0, rows: 24 },
-        umask: 0,
-        limits: vec![],
-        marks: Marks::Strip,
-        integrate: true,
+        ..a_start()
     };
     let mut bytes = Vec::new();
     ToWorker::Start(Box::new(start)).encode(&mut bytes).unwrap();
@@ -675,5 +777,164 @@ fn events_beyond_their_bounds_are_malformed() {
         message.encode(&mut bytes).unwrap();
         let (header, payload) = split(&bytes);
         assert_eq!(FromWorker::decode(header, payload).is_ok(), fine);
+    }
+}
+
+fn a_start() -> Start<'static> {
+    Start {
+        mode: Mode::Pipes,
+        shell: Data::default(),
+        command: Command::Shell,
+        cwd: Data::borrowed(b"/"),
+        host_env: vec![],
+        caller_env: vec![],
+        size: Size { cols: 80, rows: 24 },
+        umask: 0,
+        limits: vec![],
+        marks: Marks::Strip,
+        integrate: true,
+        card: Data::default(),
+        commands: 0,
+        trimmed: false,
+        reattach_grace_ms: 0,
+        orphan_timeout_ms: 0,
+    }
+}
+
+fn a_kept() -> Kept<'static> {
+    Kept {
+        shell_pid: 1,
+        is_pty: true,
+        size: Size { cols: 80, rows: 24 },
+        started_ms: 0,
+        card: Data::default(),
+        watched: false,
+        typed: Typed {
+            seq: 0,
+            came: 0,
+            taken: 0,
+        },
+        offset: 0,
+        trimmed: false,
+        can_detect: false,
+        commands: Commands {
+            count: 0,
+            first: 1,
+            newest: Newest::None,
+        },
+        directory: None,
+        title: None,
+        past: 0,
+    }
+}
+
+fn a_lost() -> Lost<'static> {
+    Lost {
+        offset: 0,
+        places: 1,
+        bytes: 1,
+        modes: Modes(0),
+        can_detect: false,
+        finished: None,
+        started: None,
+        directory: None,
+        title: None,
+    }
+}
+
+#[test]
+fn what_a_supervisor_notes_and_tells_has_its_bounds() {
+    let of = |len: usize| Data::from(vec![b'x'; len]);
+    let text = |len: usize, cuts: usize| {
+        let cut = Cut {
+            at: 1,
+            modes: Modes(0),
+        };
+        ToWorker::Past(Past::Text {
+            cuts: vec![cut; cuts],
+            data: of(len),
+        })
+    };
+    let line = |len| {
+        ToWorker::Past(Past::CommandStarted(kept::Started {
+            line: of(len),
+            at_ms: 0,
+        }))
+    };
+    let start = |len| {
+        ToWorker::Start(Box::new(Start {
+            card: of(len),
+            ..a_start()
+        }))
+    };
+    for (message, fine) in [
+        (ToWorker::Card(of(CARD_MAX)), true),
+        (ToWorker::Card(of(CARD_MAX + 1)), false),
+        (start(CARD_MAX), true),
+        (start(CARD_MAX + 1), false),
+        (text(OUTPUT_CHUNK_MAX, CUTS_MAX), true),
+        (text(OUTPUT_CHUNK_MAX + 1, 0), false),
+        (text(2, CUTS_MAX + 1), false),
+        (line(COMMAND_LINE_MAX), true),
+        (line(COMMAND_LINE_MAX + 1), false),
+    ] {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes).unwrap();
+        let (head, payload) = split(&bytes);
+        let decoded = ToWorker::decode(head, payload);
+        if fine {
+            assert_eq!(decoded, Ok(message));
+        } else {
+            assert!(malformed(decoded, head.kind));
+        }
+    }
+}
+
+#[test]
+fn what_a_worker_kept_or_lost_has_its_bounds() {
+    let of = |len: usize| Some(Data::from(vec![b'x'; len]));
+    let kept = |change: &dyn Fn(&mut Kept<'static>)| {
+        let mut kept = a_kept();
+        change(&mut kept);
+        FromWorker::Kept(Box::new(kept))
+    };
+    let lost = |change: &dyn Fn(&mut Lost<'static>)| {
+        let mut lost = a_lost();
+        change(&mut lost);
+        FromWorker::Lost(Box::new(lost))
+    };
+    let line = |len: usize| {
+        Some(kept::Started {
+            line: Data::from(vec![b'x'; len]),
+            at_ms: 0,
+        })
+    };
+    let frames = |count: usize| u32::try_from(count).unwrap();
+    for (message, fine) in [
+        (kept(&|kept| kept.card = of(CARD_MAX).unwrap()), true),
+        (kept(&|kept| kept.card = of(CARD_MAX + 1).unwrap()), false),
+        (kept(&|kept| kept.size.rows = 0), false),
+        (kept(&|kept| kept.directory = of(PATH_MAX)), true),
+        (kept(&|kept| kept.directory = of(PATH_MAX + 1)), false),
+        (kept(&|kept| kept.title = of(TITLE_MAX + 1)), false),
+        (kept(&|kept| kept.past = frames(PAST_FRAMES)), true),
+        (kept(&|kept| kept.past = frames(PAST_FRAMES + 1)), false),
+        (lost(&|lost| lost.started = line(COMMAND_LINE_MAX)), true),
+        (
+            lost(&|lost| lost.started = line(COMMAND_LINE_MAX + 1)),
+            false,
+        ),
+        (lost(&|lost| lost.directory = of(PATH_MAX + 1)), false),
+        (lost(&|lost| lost.title = of(TITLE_MAX + 1)), false),
+    ] {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes).unwrap();
+        let (head, payload) = split(&bytes);
+        let decoded = FromWorker::decode(head, payload);
+        if fine {
+            assert_eq!(decoded, Ok(message));
+        } else {
+            assert!(malformed(decoded, head.kind));
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use shellward_protocol::message::{Limit, Marks};
 use tokio::signal::unix::{SignalKind, signal};
@@ -19,7 +19,7 @@ use crate::worker_link::{self, Workers};
 /// Where the host is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// It does not know yet whether ptys work; clients wait.
+    /// It does not know yet whether ptys work, or takes terminals over; clients wait.
     Starting,
     /// Clients are served.
     Serving,
@@ -46,6 +46,10 @@ pub struct Host {
     pub(crate) marks: Marks,
     /// Whether shells are started with our script.
     pub(crate) integrate: bool,
+    /// How long output that is watched waits for the next supervisor.
+    pub(crate) reattach_grace_ms: u32,
+    /// How long terminals outlive their supervisor.
+    pub(crate) orphan_timeout_ms: u64,
     clients: ClientsFile,
     reschedule: Notify,
     terminal_left: Notify,
@@ -81,6 +85,8 @@ pub struct Parts {
     pub marks: Marks,
     /// Whether shells are started with our script.
     pub integrate: bool,
+    /// How long terminals outlive their supervisor.
+    pub orphan_timeout: Duration,
 }
 
 impl Host {
@@ -89,6 +95,7 @@ impl Host {
     pub fn new(parts: Parts) -> Arc<Self> {
         // serverSeq must never go back, also not over a restart (design.md, "State").
         let seq = parts.epoch << 32;
+        let grace = parts.settings.reattach_grace.as_millis();
         let mut core = Core::new(parts.settings, seq);
         core.restore_clients(parts.clients.load());
         Arc::new_cyclic(|this| Self {
@@ -106,6 +113,8 @@ impl Host {
             shell_umask: parts.shell_umask,
             marks: parts.marks,
             integrate: parts.integrate,
+            reattach_grace_ms: u32::try_from(grace).unwrap_or(u32::MAX),
+            orphan_timeout_ms: u64::try_from(parts.orphan_timeout.as_millis()).unwrap_or(u64::MAX),
             reschedule: Notify::new(),
             terminal_left: Notify::new(),
             shutdown: Notify::new(),
@@ -158,7 +167,7 @@ impl Host {
             Effect::Start(plan) => {
                 tokio::spawn(async move {
                     worker_link::run(Arc::clone(&host), plan).await;
-                    host.terminal_left.notify_one();
+                    host.worker_left();
                 });
             }
             Effect::WatchEnd(key) => {
@@ -180,14 +189,22 @@ impl Host {
                 });
             }
             Effect::Report => {
-                // A read from /proc may take a moment where a machine is busy.
-                tokio::task::spawn_blocking(move || {
-                    let pids = host.with_core(|core, _, _| core.worker_pids());
-                    let memory = worker_link::resident(&pids);
-                    host.with_core(|core, now, _| core.report(&memory, now));
+                tokio::spawn(async move {
+                    host.look_at_workers().await;
+                    host.with_core(|core, now, _| core.report(now));
                 });
             }
         }
+    }
+
+    /// Takes over the workers that a supervisor before this one left.
+    pub async fn adopt(self: &Arc<Self>) {
+        worker_link::adopt_all(self).await;
+    }
+
+    /// Whoever waits for the last terminal looks again.
+    pub(crate) fn worker_left(&self) {
+        self.terminal_left.notify_one();
     }
 
     /// Asks a probe whether ptys work, and has the core say so from now on.
@@ -196,6 +213,20 @@ impl Host {
         let report = self.ptys.report();
         self.with_core(|core, _, _| core.set_probe(verdict.works(), report));
         verdict
+    }
+
+    /// Has the core know how the workers' processes are. A read from /proc may take a moment where a
+    /// machine is busy, so it is done beside everything else.
+    pub async fn look_at_workers(self: &Arc<Self>) {
+        let host = Arc::clone(self);
+        let looked = tokio::task::spawn_blocking(move || {
+            let pids = host.with_core(|core, _, _| core.worker_pids());
+            let seen = worker_link::look_at(&pids);
+            host.with_core(|core, _, _| core.workers_seen(seen));
+        });
+        if let Err(error) = looked.await {
+            tracing::warn!(%error, "the workers' processes could not be looked at");
+        }
     }
 
     async fn watch_end(&self, key: TerminalKey) {

@@ -130,6 +130,39 @@ pub const TERMINATE_TIME: Duration = Duration::from_secs(4);
 /// How long a stopped worker (SIGSTOP) may stay stopped before its terminal is ended.
 pub const STOPPED_WORKER_TIME: Duration = Duration::from_secs(5);
 
+/// A terminal that was watched when the former supervisor went does not wait for its readers with
+/// this much output, in bytes: less than the scrollback holds, so that whoever comes back still finds
+/// it in the snapshot.
+pub const HOLD_BYTES: usize = SCROLLBACK_CHARS / 2;
+
+/// How long a worker that was found may take to answer, at each step. A busy machine takes longer
+/// than a quiet one, but nobody is served before all were asked (field case S-36: no answer means
+/// unknown).
+pub const ADOPT_TIME: Duration = Duration::from_secs(3);
+
+/// How often a worker that did not answer is asked again, in the background.
+pub const ADOPT_AGAIN: Duration = Duration::from_secs(5);
+
+/// A token beside which no socket appears for this long is nobody's: [`START_TIME`], generously.
+pub const STALE_TOKEN_TIME: Duration = Duration::from_secs(60);
+
+/// Workers that are taken over at the same time: each may bring a scrollback along, twice.
+pub const PARALLEL_ADOPTIONS: usize = 16;
+
+/// How long output that was watched waits for the next supervisor, unless `--reattach-grace` says
+/// otherwise (issue 5).
+pub const REATTACH_GRACE: Duration = Duration::from_secs(5);
+
+/// How long terminals outlive their supervisor, unless `--orphan-timeout` says otherwise (issue 5).
+pub const ORPHAN_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
+
+/// How long a terminal waits before its shell is started again after a crash, the first time and
+/// each further time within [`CRASH_TIME`]. One more crash ends it (issue 5: three in a minute).
+pub const CRASH_DELAYS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
+
+/// How long a crash is remembered for [`CRASH_DELAYS`].
+pub const CRASH_TIME: Duration = Duration::from_secs(60);
+
 /// How long an orderly shutdown may take altogether.
 pub const SHUTDOWN_TIME: Duration = Duration::from_secs(8);
 

@@ -1,10 +1,8 @@
 //! What a host is started with.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -142,15 +140,21 @@ impl HostBuilder {
         self.run_with(&["unshare", "--mount", "/bin/sh", "-c", &script])
     }
 
-    /// Runs the host as another user, with copies of the binaries that this user can reach, and
-    /// with at most `processes` processes and threads if given. Needs root.
-    pub fn as_user(mut self, uid: u32, processes: Option<u32>) -> Self {
+    /// Runs copies of the binaries, in the folder's `bin`.
+    pub fn own_binaries(mut self) -> Self {
         let own = self.folder.path().join("bin");
         fs::create_dir(&own).unwrap();
         for name in ["shellward", "shellward-worker"] {
             fs::copy(self.binaries.join(name), own.join(name)).unwrap();
         }
         self.binaries = own;
+        self
+    }
+
+    /// Runs the host as another user, with copies of the binaries that this user can reach, and
+    /// with at most `processes` processes and threads if given. Needs root.
+    pub fn as_user(mut self, uid: u32, processes: Option<u32>) -> Self {
+        self = self.own_binaries();
         for path in [
             self.folder.path().to_owned(),
             self.folder.path().join("home"),
@@ -269,13 +273,14 @@ impl HostBuilder {
             .env(name, value)
             .stdout(Stdio::piped())
             .stderr(append(&log));
-        let (child, ready) = launch(&mut command);
+        let child = command.spawn().expect("shellward");
         // What we started, until more is known: with 0 here, the end of a host that never was
         // would be the end of everything on the machine.
         let started = child.id().cast_signed();
         let mut host = Host {
             child,
             command,
+            orphans: Vec::new(),
             binaries: self.binaries.clone(),
             runtime_dir: self.runtime_dir(),
             folder: Some(self.folder),
@@ -288,7 +293,7 @@ impl HostBuilder {
             marks,
             ended: false,
         };
-        host.is_ready(ready);
+        host.wait_ready();
         host
     }
 }
@@ -297,28 +302,6 @@ impl Default for HostBuilder {
     fn default() -> Self {
         Self::new()
     }
-}
-
-/// Starts a host; its ready line, if it comes in time.
-pub(crate) fn launch(command: &mut Command) -> (Child, Option<Value>) {
-    let mut child = command.spawn().expect("shellward");
-    let stdout = child.stdout.take().unwrap();
-    let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || {
-        let mut reader = BufReader::new(stdout);
-        let mut line = String::new();
-        if reader.read_line(&mut line).is_ok() {
-            let _ = sender.send(line);
-        }
-        // Whatever else it prints is read, so that it cannot block.
-        let mut rest = Vec::new();
-        let _ = reader.read_to_end(&mut rest);
-    });
-    let ready = receiver
-        .recv_timeout(DEADLINE)
-        .ok()
-        .and_then(|line| serde_json::from_str::<Value>(&line).ok());
-    (child, ready)
 }
 
 fn append(path: &Path) -> File {

@@ -7,6 +7,8 @@
 pub mod bare;
 pub mod binding;
 pub mod builder;
+pub mod counting;
+pub mod faults;
 pub mod folded;
 pub mod host;
 pub mod lean;
@@ -16,6 +18,7 @@ pub mod probe;
 pub mod proc;
 pub mod raw;
 pub mod session;
+pub mod soak;
 pub mod term;
 mod wire;
 
@@ -32,6 +35,9 @@ pub use term::Term;
 
 /// How long an event may take that has no limit of its own.
 pub const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Whether a supervisor takes over the workers of one that died, and removes what dead ones left.
+pub const ADOPTS: bool = false;
 
 /// The root channel.
 pub const ROOT: &str = "ahp-root://";

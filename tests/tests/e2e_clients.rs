@@ -38,6 +38,13 @@ fn wait_saved(host: &Host, needles: &[&str]) {
     });
 }
 
+/// Ends the supervisor and starts it again over the same directories, at another port.
+fn restart(host: &mut Host, signal: Signal) {
+    host.signal(signal);
+    host.wait_end();
+    host.start_again();
+}
+
 fn last_seen(raw: &Raw) -> u64 {
     raw.welcome["serverSeq"].as_u64().expect("a number")
 }
@@ -62,7 +69,7 @@ async fn clients_survive(signal: Signal) {
     assert!(!text.contains(host.token()), "the token is in {text}");
     let seen = last_seen(&raw);
 
-    host.restart(signal);
+    restart(&mut host, signal);
 
     let back = Raw::connect(&host).await;
     let result = reconnect(&back, &id, seen).await.unwrap();
@@ -210,7 +217,7 @@ async fn s35_the_official_client_comes_back_by_itself() {
     wait_saved(&host, &[&client_id]);
 
     for times in 2..5 {
-        host.restart(Signal::SIGKILL);
+        restart(&mut host, Signal::SIGKILL);
         *address.lock().unwrap() = host.url_with_token();
         connected(&mut events, times).await;
         // It did not fall back to `initialize`: nothing was refused.

@@ -1,8 +1,12 @@
 //! The one loop of a worker.
 //!
-//! What lives here: the order within a turn, what each message does, when the worker leaves; what
-//! it waits for is in `wait`. What must not: how any of the parts does its work.
+//! What lives here: the order within a turn, when the worker leaves. What it waits for is in `wait`,
+//! what each message does in `orders`, how supervisors come and go in `attach`, and how long none
+//! may be there in `absence`. What must not: how any of the parts does its work.
 
+mod absence;
+mod attach;
+mod orders;
 mod wait;
 
 use std::io;
@@ -15,24 +19,18 @@ use nix::poll::PollFlags;
 use nix::sys::signal::Signal;
 use nix::sys::signalfd::SignalFd;
 use nix::unistd::Pid;
-use shellward_protocol::message::{Command, Exited, Size, Start, Started};
-use shellward_protocol::{FromWorker, Hello, ToWorker, WireError};
+use shellward_protocol::message::Size;
+use shellward_protocol::{ToWorker, WireError};
 
 use crate::ending::{DEFAULT_GRACE, Ending};
-use crate::link::{Admission, Link, LinkError, Pending, ReadEnd, greeting};
+use crate::faults;
+use crate::link::{Admission, Link, LinkError, Pending, ReadEnd};
 use crate::log;
 use crate::outbox::Outbox;
-use crate::start::start;
 use crate::sys::{self, Reaped, reap};
-use crate::terminal::{Due, Terminal, Typed};
-use crate::tree;
+use crate::terminal::{Due, Terminal};
+use absence::{Absence, Passed};
 use wait::Ready;
-
-/// How long a fresh worker waits for its supervisor.
-const FIRST_ATTACH_MAX: Duration = Duration::from_secs(10);
-
-/// How long a worker waits for another supervisor when its link is lost.
-const REATTACH_GRACE: Duration = Duration::from_secs(5);
 
 /// How long to leave the listener alone after it failed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
@@ -83,7 +81,11 @@ pub(crate) struct EventLoop {
     spares_shell: bool,
     /// A size that came before the pty.
     size: Option<Size>,
-    is_exit_acked: bool,
+    /// What the supervisor noted about the terminal; it is told to the next one.
+    card: Vec<u8>,
+    /// When the shell was started, in milliseconds since 1970.
+    started_ms: u64,
+    absence: Absence,
     has_children: bool,
     ending: Ending,
     /// Not to accept before this.
@@ -92,8 +94,6 @@ pub(crate) struct EventLoop {
     tidy_at: Option<Instant>,
     /// When to report input that was taken, if no output takes the report along.
     report_at: Option<Instant>,
-    /// When to give up without a link.
-    alone_until: Option<Instant>,
 }
 
 impl EventLoop {
@@ -118,13 +118,14 @@ impl EventLoop {
             is_started: false,
             spares_shell: true,
             size: None,
-            is_exit_acked: false,
+            card: Vec::new(),
+            started_ms: 0,
+            absence: Absence::new(Instant::now()),
             has_children: false,
             ending: Ending::Not,
             accept_at: None,
             tidy_at: None,
             report_at: None,
-            alone_until: Some(Instant::now() + FIRST_ATTACH_MAX),
         }
     }
 
@@ -134,6 +135,7 @@ impl EventLoop {
             let now = Instant::now();
             self.advance(now)?;
             if self.is_done(now) {
+                faults::hit("worker.leaving");
                 return Ok(());
             }
             let ready = self.wait(now)?;
@@ -145,10 +147,14 @@ impl EventLoop {
     fn advance(&mut self, now: Instant) -> Result<(), LoopError> {
         self.accept_at = self.accept_at.filter(|at| now < *at);
         self.pending.retain(|pending| now < pending.deadline);
-        if self.alone_until.is_some_and(|until| now >= until) {
-            self.alone_until = None;
-            log("no supervisor: ending");
-            self.end(DEFAULT_GRACE, now);
+        match self.absence.advance(now) {
+            Some(Passed::Grace) => self.outbox.run_free(),
+            Some(Passed::Patience) => {
+                log("no supervisor: ending");
+                self.outbox.run_free();
+                self.end(DEFAULT_GRACE, now);
+            }
+            None => {}
         }
         self.ending.advance(self.me, self.has_children, now);
         if let Some(terminal) = &mut self.terminal {
@@ -160,13 +166,6 @@ impl EventLoop {
             }
         }
         self.report_input(now)?;
-        if let Some(terminal) = &self.terminal
-            && self.is_exit_acked
-            && terminal.is_closed()
-            && !self.has_children
-        {
-            self.ending.leave(now);
-        }
         self.flush(now);
         self.tidy(now);
         Ok(())
@@ -198,6 +197,7 @@ impl EventLoop {
             if let Some(terminal) = &mut self.terminal {
                 terminal.rest();
             }
+            self.outbox.rest();
             sys::trim_memory();
         }
     }
@@ -238,8 +238,10 @@ impl EventLoop {
             let is_readable = PollFlags::POLLIN | PollFlags::POLLHUP | PollFlags::POLLERR;
             if ready.terminal.intersects(is_readable) && self.outbox.has_room() {
                 terminal.read_output(now, &mut self.outbox)?;
+                faults::hit("worker.output-read");
                 self.report_input(now)?;
                 self.flush(now);
+                faults::hit("worker.output-sent");
             }
         }
         self.greet(&ready.pending, now)?;
@@ -328,27 +330,6 @@ impl EventLoop {
         Ok(())
     }
 
-    fn attach(&mut self, link: Link, hello: &Hello, now: Instant) -> Result<(), LoopError> {
-        if self.link.take().is_some() {
-            log("another supervisor took over");
-            self.outbox.detach();
-        }
-        self.epoch = hello.epoch;
-        let mut bytes = greeting(self.me.as_raw().unsigned_abs(), self.epoch)?;
-        if let Some(terminal) = &self.terminal {
-            started(terminal).encode(&mut bytes)?;
-        }
-        self.outbox.attach(bytes);
-        self.link = Some(link);
-        self.alone_until = None;
-        if self.terminal.as_ref().is_some_and(Terminal::is_announced) && !self.is_exit_acked {
-            self.announce_exit()?;
-        }
-        // What came together with the hello is not reported by polling.
-        self.read_link(now);
-        Ok(())
-    }
-
     /// Reads one turn's worth of messages.
     fn read_link(&mut self, now: Instant) {
         let Some(mut link) = self.link.take() else {
@@ -373,105 +354,13 @@ impl EventLoop {
         }
     }
 
-    fn obey(&mut self, message: ToWorker<'_>, now: Instant) -> Result<(), LinkError> {
-        match message {
-            ToWorker::Start(message) => self.start(&message, now)?,
-            ToWorker::Input(input) => match &mut self.terminal {
-                Some(terminal) => {
-                    let typed = terminal.push_input(input.seq, input.data.as_slice())?;
-                    if typed == Typed::Interrupt {
-                        tree::interrupt(self.me, terminal.shell(), self.spares_shell);
-                    }
-                }
-                // Its start failed; the supervisor learns that soon.
-                None if self.is_started => {}
-                None => return Err(LinkError::Order("input came before the start")),
-            },
-            ToWorker::Resize(size) => match &mut self.terminal {
-                Some(terminal) => terminal.resize(size),
-                None => self.size = Some(size),
-            },
-            ToWorker::Ack(ack) => self.outbox.ack(ack.offset)?,
-            ToWorker::Terminate(terminate) => {
-                self.end(Duration::from_millis(terminate.grace_ms.into()), now);
-            }
-            ToWorker::AckExit => {
-                if !self.terminal.as_ref().is_some_and(Terminal::is_announced) {
-                    return Err(LinkError::Order(
-                        "an exit was acknowledged that was not announced",
-                    ));
-                }
-                self.is_exit_acked = true;
-            }
-        }
-        Ok(())
-    }
-
-    fn start(&mut self, message: &Start<'_>, now: Instant) -> Result<(), LinkError> {
-        if self.is_started {
-            return Err(LinkError::Order("a second start came"));
-        }
-        self.is_started = true;
-        self.spares_shell = message.command == Command::Shell;
-        if self.ending != Ending::Not {
-            return Ok(());
-        }
-        let size = self.size.unwrap_or(message.size);
-        match start(message, size, now, &self.scripts) {
-            Ok(mut terminal) => {
-                self.has_children = true;
-                self.tidy_at = Some(now + TIDY_AFTER);
-                self.outbox.announce(&started(&terminal))?;
-                terminal.begin(&mut self.outbox)?;
-                self.terminal = Some(terminal);
-            }
-            Err(error) => {
-                let failed = error.to_message();
-                log(&failed.reason);
-                if error.is_fatal() {
-                    // The link may be something else by now, and so may the signals.
-                    std::process::abort();
-                }
-                self.outbox.announce(&FromWorker::StartFailed(failed))?;
-                self.end(Duration::ZERO, now);
-            }
-        }
-        Ok(())
-    }
-
-    fn announce_exit(&mut self) -> Result<(), WireError> {
-        let Some(terminal) = &mut self.terminal else {
-            return Ok(());
-        };
-        if let Some(status) = terminal.exit_status() {
-            terminal.end_output(Instant::now(), &mut self.outbox)?;
-            terminal.set_announced();
-            self.outbox
-                .announce(&FromWorker::Exited(Exited { status }))?;
-        }
-        Ok(())
-    }
-
     /// Sends what can be sent now.
     fn flush(&mut self, now: Instant) {
         if let Some(link) = &self.link
             && let Err(error) = self.outbox.write_to(&link.stream)
         {
+            self.take_last_words(now);
             self.lose(&error.into(), now);
         }
     }
-
-    fn lose(&mut self, error: &LinkError, now: Instant) {
-        log(&format!("link lost: {error}"));
-        self.link = None;
-        self.outbox.detach();
-        self.alone_until = Some(now + REATTACH_GRACE);
-    }
-}
-
-fn started(terminal: &Terminal) -> FromWorker<'static> {
-    FromWorker::Started(Started {
-        shell_pid: terminal.shell().as_raw().unsigned_abs(),
-        is_pty: terminal.is_pty(),
-    })
 }

@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 
+use shellward_protocol::kept::Typed;
 use shellward_protocol::limits::INPUT_PENDING_MAX;
 
 /// Room above this is given back once the queue is empty; a paste is rare.
@@ -33,6 +34,7 @@ pub(crate) enum InputError {
 pub(crate) struct InputQueue {
     bytes: VecDeque<u8>,
     last_seq: u64,
+    came: u64,
     taken: u64,
     /// Stretches of `bytes` that are answers of our own, each as where it starts behind the one
     /// before, and its length.
@@ -58,6 +60,7 @@ impl InputQueue {
             return Err(InputError::TooMuch(pending));
         }
         self.last_seq = seq;
+        self.came += data.len() as u64;
         self.bytes.extend(data);
         Ok(true)
     }
@@ -123,6 +126,15 @@ impl InputQueue {
     /// Bytes written or dropped since the start.
     pub(crate) fn taken(&self) -> u64 {
         self.taken
+    }
+
+    /// How far it has come: the next supervisor goes on from here.
+    pub(crate) fn typed(&self) -> Typed {
+        Typed {
+            seq: self.last_seq,
+            came: self.came,
+            taken: self.taken,
+        }
     }
 }
 

@@ -15,11 +15,15 @@ mod environment;
 mod escape;
 mod event_loop;
 mod exec_stage;
+mod faults;
+mod frame;
 mod input;
 mod integration;
 mod link;
 mod outbox;
 mod output;
+mod past;
+mod piece;
 mod probe;
 mod run;
 mod start;
@@ -33,8 +37,11 @@ pub use output::trial;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// Wrong usage.
 const USAGE: u8 = 2;
@@ -81,7 +88,28 @@ fn run_worker() -> u8 {
     }
 }
 
-/// One line for the supervisor's log. Unlike `eprintln!` it does not panic when nobody reads it.
+/// One line for the supervisor's log, and one write, which a pipe takes whole or not at all. Unlike
+/// `eprintln!` it does not panic when nobody reads it.
 fn log(line: &str) {
-    writeln!(io::stderr(), "worker {}: {line}", std::process::id()).ok();
+    let line = format!("worker {}: {line}", std::process::id());
+    let mut line = escape::shortened(line, LOG_LINE_MAX);
+    line.push('\n');
+    if takes_a_line(io::stderr().as_fd()) {
+        io::stderr().write_all(line.as_bytes()).ok();
+    }
+}
+
+/// The longest line of the log without its end, in bytes. poll(2) calls a pipe writable when it has
+/// room for `PIPE_BUF` bytes, 4096.
+const LOG_LINE_MAX: usize = 4000;
+
+/// Whether a line can be written without waiting: a supervisor that was stopped, or one whose pipe
+/// somebody else still holds, must not stop the terminal, too. Not `O_NONBLOCK`, which would
+/// concern everybody who writes to the same terminal or file.
+fn takes_a_line(fd: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::new(fd, PollFlags::POLLOUT)];
+    poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+        && fds[0]
+            .revents()
+            .is_some_and(|events| events.contains(PollFlags::POLLOUT))
 }

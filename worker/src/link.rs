@@ -14,7 +14,7 @@ use shellward_protocol::{
 };
 
 use crate::input::InputError;
-use crate::outbox::AckError;
+use crate::outbox::{AckError, SeedError};
 
 /// How long a connection may take to say who it is.
 const HELLO_MAX: Duration = Duration::from_secs(2);
@@ -46,6 +46,9 @@ pub(crate) enum LinkError {
     /// It acknowledged what it cannot have.
     #[error(transparent)]
     Ack(#[from] AckError),
+    /// It told what was before, and should not have.
+    #[error(transparent)]
+    Seed(#[from] SeedError),
     /// It broke another rule.
     #[error("{0}")]
     Order(&'static str),

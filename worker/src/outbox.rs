@@ -1,23 +1,33 @@
 //! Frames on their way to the supervisor, and what it has not acknowledged.
 //!
-//! What lives here: the order of frames, the credit for output, and what is sent again after the
-//! link was lost. What must not: the socket beyond writing to it, the pty.
+//! What lives here: the order of frames, the credit for output, what is sent again after the link
+//! was lost; what gives way while nobody is there is in `unattended` and `lost`. What must not: the
+//! socket beyond writing to it, the pty, how long somebody is waited for.
 //!
-//! A frame of output is encoded once. It moves from "unsent" to "unacked" without a copy, and back
-//! when a link is lost, so nothing that was shown gets lost with a supervisor.
+//! A frame of output is encoded once. It moves from "unsent" to "unacked" without a copy, back when
+//! a link is lost, and into the past when it is acknowledged, so nothing that was shown gets lost
+//! with a supervisor.
+
+mod lost;
+#[cfg(test)]
+mod model_tests;
+#[cfg(test)]
+mod tests;
+mod unattended;
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
 
-use shellward_protocol::limits::{CUTS_MAX, FRAMES_WINDOW, OUTPUT_CHUNK_MAX, OUTPUT_WINDOW};
-use shellward_protocol::message::{Cut, Event, Happened, InputTaken, Output};
-use shellward_protocol::{Data, FromWorker, WireError};
+use shellward_protocol::kept::{Lost, Past as Told};
+use shellward_protocol::limits::{
+    CUTS_MAX, FRAMES_WINDOW, OUTPUT_CHUNK_MAX, OUTPUT_WINDOW, PAST_FRAMES,
+};
+use shellward_protocol::message::{Cut, Happened, InputTaken};
+use shellward_protocol::{FromWorker, WireError};
 
-/// What the fields around the data of an output frame take, generously.
-const OUTPUT_EXTRA: usize = 256;
-
-/// A frame of this size is part of a flood.
-const LARGE: usize = 16 << 10;
+use crate::frame::{Frame, Kind, decoded};
+use crate::past::{NoText, Past};
+use crate::piece::{LARGE, Piece};
 
 /// Frames that go out in one system call: a keystroke's echo and the report that it was taken.
 const FRAMES_PER_WRITE: usize = 4;
@@ -25,42 +35,80 @@ const FRAMES_PER_WRITE: usize = 4;
 /// Less room than this is not used: a window that opens byte by byte would make frames of a byte.
 const ROOM_MIN: usize = 4 << 10;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// Output or an event up to this offset; kept until acknowledged.
-    Output { end: u64 },
-    /// A count that later counts replace.
-    InputTaken,
-    /// Anything else; made anew for the next link.
-    Other,
-}
+/// About so much of the past is encoded at once, in bytes: it may be large, and what is encoded is
+/// held twice.
+const TOLD_AT_ONCE: usize = 64 << 10;
 
-#[derive(Debug)]
-struct Frame {
-    kind: Kind,
-    bytes: Vec<u8>,
+/// Who takes output.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Taker {
+    /// A supervisor.
+    Supervisor,
+    /// Nobody, but somebody is waited for.
+    #[default]
+    Later,
+    /// Nobody: it runs free, and the oldest gives way.
+    Nobody,
 }
 
 /// Why an acknowledgement was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum AckError {
+    /// Of what it cannot have.
+    #[error("output up to {got} was acknowledged, but only {sent} was sent")]
+    NotSent { got: u64, sent: u64 },
+    /// A frame of our own could not be read.
+    #[error(transparent)]
+    Frame(#[from] WireError),
+}
+
+/// Why a piece of the past was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("output up to {got} was acknowledged, but only {sent} was sent")]
-pub(crate) struct AckError {
-    got: u64,
-    sent: u64,
+pub(crate) enum SeedError {
+    /// It does not stand right behind the start, or there is too much of it.
+    #[error("what was before came too late, or too much of it")]
+    Order,
+    /// It holds what is none.
+    #[error(transparent)]
+    NoText(#[from] NoText),
+}
+
+/// Output on its way into a frame.
+#[derive(Debug)]
+struct Tail {
+    start: u64,
+    chars: usize,
+    piece: Piece,
 }
 
 /// The way out.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
-    attached: bool,
+    taker: Taker,
     unsent: VecDeque<Frame>,
     unacked: VecDeque<Frame>,
     /// Bytes of the first unsent frame that are written.
     cursor: usize,
-    /// The offset after the last byte of output made, sent, acknowledged.
+    /// The place after the last output or event made, sent, acknowledged.
     made: u64,
     sent: u64,
     acked: u64,
+    /// Characters of output in all frames and in the tail.
+    chars: usize,
+    /// The end of what was made while nobody was there, not a frame yet.
+    tail: Option<Tail>,
+    /// What was acknowledged.
+    past: Past,
+    /// The next piece of it to tell, while it is being told.
+    telling: Option<usize>,
+    /// To be forgotten up to here once it is told.
+    clear_at: Option<u64>,
+    /// So many more pieces of it may come from the supervisor.
+    seeds: usize,
+    /// What gave way, between what was acknowledged and the first frame.
+    lost: Option<Lost<'static>>,
+    /// It has grown since it was told.
+    has_lost: bool,
     /// The count of the last InputTaken frame, and whether it still waits.
     taken: u64,
     taken_waits: bool,
@@ -70,17 +118,33 @@ pub(crate) struct Outbox {
 
 impl Outbox {
     /// Whether more output may be made now. With a supervisor: while it takes what there is.
-    /// Without: until the window is full.
     pub(crate) fn has_room(&self) -> bool {
-        self.room() >= ROOM_MIN
-            && self.unsent.len() + self.unacked.len() < FRAMES_WINDOW
-            && (!self.attached || self.unsent.is_empty())
+        match self.taker {
+            Taker::Supervisor => {
+                self.room() >= ROOM_MIN
+                    && self.unsent.is_empty()
+                    && self.unacked.len() < FRAMES_WINDOW
+            }
+            Taker::Later => false,
+            Taker::Nobody => true,
+        }
     }
 
-    /// How many bytes of output the window still takes.
+    /// How many bytes of output are taken now.
     pub(crate) fn room(&self) -> usize {
-        let room = OUTPUT_WINDOW.saturating_sub(self.made - self.acked);
-        usize::try_from(room).unwrap_or(usize::MAX)
+        match self.taker {
+            Taker::Supervisor => {
+                let room = OUTPUT_WINDOW.saturating_sub(self.made - self.window_start());
+                usize::try_from(room).unwrap_or(usize::MAX)
+            }
+            Taker::Later => 0,
+            Taker::Nobody => OUTPUT_CHUNK_MAX,
+        }
+    }
+
+    /// Where the window begins: what gave way takes no memory.
+    fn window_start(&self) -> u64 {
+        self.lost.as_ref().map_or(self.acked, lost::end)
     }
 
     /// Queues output: at most [`OUTPUT_CHUNK_MAX`] bytes of valid UTF-8, not empty.
@@ -89,106 +153,167 @@ impl Outbox {
     pub(crate) fn output(&mut self, mut cuts: Vec<Cut>, data: &str) -> Result<(), WireError> {
         debug_assert!(data.len() <= OUTPUT_CHUNK_MAX);
         cuts.drain(..cuts.len().saturating_sub(CUTS_MAX));
-        let mut bytes = Vec::with_capacity(data.len() + OUTPUT_EXTRA);
-        FromWorker::Output(Output {
-            offset: self.made,
-            cuts,
-            data: Data::borrowed(data.as_bytes()),
-        })
-        .encode(&mut bytes)?;
+        let chars = data.chars().count();
+        let start = self.made;
         self.made += data.len() as u64;
-        self.unsent.push_back(Frame {
-            kind: Kind::Output { end: self.made },
-            bytes,
-        });
+        self.chars += chars;
+        if self.taker == Taker::Nobody {
+            return self.output_unattended(start, cuts, data, chars);
+        }
+        self.unsent
+            .push_back(Frame::output(start, cuts, data, chars)?);
         Ok(())
     }
 
     /// Queues something that happened, at its place in the output.
     pub(crate) fn event(&mut self, what: Happened<'_>) -> Result<(), WireError> {
-        let mut bytes = Vec::new();
-        FromWorker::Event(Event {
-            offset: self.made,
-            what,
-        })
-        .encode(&mut bytes)?;
+        self.seal()?;
+        self.unsent.push_back(Frame::event(self.made, what)?);
         self.made += 1;
-        self.unsent.push_back(Frame {
-            kind: Kind::Output { end: self.made },
-            bytes,
-        });
-        Ok(())
+        self.give_way()
     }
 
     /// Queues a message behind everything else; without a link it is not needed.
     pub(crate) fn announce(&mut self, message: &FromWorker<'_>) -> Result<(), WireError> {
-        if self.attached {
-            let mut bytes = Vec::new();
-            message.encode(&mut bytes)?;
-            self.unsent.push_back(Frame {
-                kind: Kind::Other,
-                bytes,
-            });
+        if self.taker == Taker::Supervisor {
+            self.unsent.push_back(Frame::of(Kind::Other, message)?);
         }
         Ok(())
     }
 
     /// Queues the count of input taken if it grew; at most one waits at a time.
     pub(crate) fn input_taken(&mut self, total: u64) -> Result<(), WireError> {
-        if !self.attached || self.taken_waits || total == self.taken {
+        if self.taker != Taker::Supervisor || self.taken_waits || total == self.taken {
             return Ok(());
         }
-        let mut bytes = Vec::new();
-        FromWorker::InputTaken(InputTaken { total }).encode(&mut bytes)?;
-        self.unsent.push_back(Frame {
-            kind: Kind::InputTaken,
-            bytes,
-        });
+        let message = FromWorker::InputTaken(InputTaken { total });
+        self.unsent
+            .push_back(Frame::of(Kind::InputTaken, &message)?);
         self.taken = total;
         self.taken_waits = true;
         Ok(())
     }
 
-    /// The link is gone: what was not acknowledged waits for the next one.
+    /// The link is gone: what was not acknowledged waits for the next one, and nothing is added.
     pub(crate) fn detach(&mut self) {
-        self.attached = false;
+        self.taker = Taker::Later;
         self.cursor = 0;
         self.taken_waits = false;
-        // Reported again from zero, since nobody knows what arrived.
-        self.taken = 0;
         self.sent = self.acked;
-        let is_output = |frame: &Frame| matches!(frame.kind, Kind::Output { .. });
-        self.unsent.retain(is_output);
+        self.seeds = 0;
+        self.telling = None;
+        self.clear_if_told();
+        self.unsent.retain(Frame::is_kept);
         let mut all = std::mem::take(&mut self.unacked);
+        all.retain(Frame::is_kept);
         all.append(&mut self.unsent);
         self.unsent = all;
     }
 
-    /// A supervisor is there: `greeting` goes before everything that waits.
-    pub(crate) fn attach(&mut self, greeting: Vec<u8>) {
-        self.attached = true;
+    /// Nobody is waited for any more.
+    pub(crate) fn run_free(&mut self) {
+        if self.taker == Taker::Later {
+            self.taker = Taker::Nobody;
+        }
+    }
+
+    /// A supervisor is there: `greeting`, which tells that so much input was taken, goes before
+    /// everything that waits; behind it the past, if it is told.
+    pub(crate) fn attach(
+        &mut self,
+        greeting: Vec<u8>,
+        taken: u64,
+        tells_past: bool,
+    ) -> Result<(), WireError> {
+        self.seal()?;
+        self.taker = Taker::Supervisor;
+        self.taken = taken;
+        if self.has_lost {
+            self.begin_safely()?;
+            self.has_lost = false;
+        }
+        if let Some(lost) = &self.lost {
+            let end = lost::end(lost);
+            let message = FromWorker::Lost(Box::new(lost.clone()));
+            self.unsent
+                .push_front(Frame::of(Kind::Lost { end }, &message)?);
+        }
         self.unsent.push_front(Frame {
-            kind: Kind::Other,
+            kind: Kind::Greeting,
             bytes: greeting,
         });
+        self.telling = tells_past.then_some(0);
+        Ok(())
+    }
+
+    /// Puts the next stretch of the past in front, if there is more.
+    fn tell_on(&mut self) -> Result<(), WireError> {
+        let Some(mut next) = self.telling else {
+            return Ok(());
+        };
+        let mut bytes = Vec::new();
+        while bytes.len() < TOLD_AT_ONCE && self.past.encode(next, &mut bytes)? {
+            next += 1;
+        }
+        if bytes.is_empty() {
+            self.telling = None;
+            self.clear_if_told();
+            self.has_slack = true;
+        } else {
+            self.telling = Some(next);
+            self.unsent.push_front(Frame {
+                kind: Kind::Greeting,
+                bytes,
+            });
+        }
+        Ok(())
+    }
+
+    /// A shell starts. What an earlier one left may follow.
+    pub(crate) fn begin(&mut self, commands: u64, trimmed: bool) {
+        self.past.begin(commands, trimmed);
+        self.seeds = PAST_FRAMES;
+    }
+
+    /// A piece of what an earlier shell left.
+    pub(crate) fn seed(&mut self, told: Told<'_>) -> Result<(), SeedError> {
+        self.seeds = self.seeds.checked_sub(1).ok_or(SeedError::Order)?;
+        Ok(self.past.seed(told)?)
     }
 
     /// Output up to `offset` arrived.
     pub(crate) fn ack(&mut self, offset: u64) -> Result<(), AckError> {
         if offset > self.sent {
-            return Err(AckError {
+            return Err(AckError::NotSent {
                 got: offset,
                 sent: self.sent,
             });
         }
-        self.acked = self.acked.max(offset);
-        while self
-            .unacked
-            .front()
-            .is_some_and(|frame| matches!(frame.kind, Kind::Output { end } if end <= self.acked))
+        self.seeds = 0;
+        while let Some(end) = self.unacked.front().and_then(|frame| frame.kind.end())
+            && end <= offset
+            && let Some(frame) = self.unacked.pop_front()
         {
-            let freed = self.unacked.pop_front();
-            self.has_slack |= freed.is_some_and(|frame| frame.bytes.len() > LARGE);
+            // Of a frame of which only a part arrived nothing did.
+            self.acked = end;
+            self.has_slack |= frame.bytes.len() > LARGE;
+            match frame.kind {
+                Kind::Output { chars, .. } => {
+                    self.chars -= chars;
+                    self.past.output(frame.bytes, chars)?;
+                }
+                Kind::Event { end } => {
+                    if let FromWorker::Event(event) = decoded(&frame.bytes)? {
+                        self.past.event(end, event.what);
+                    }
+                }
+                Kind::Lost { .. } => {
+                    if let Some(lost) = self.lost.take() {
+                        self.past.lost(lost);
+                    }
+                }
+                Kind::InputTaken | Kind::Greeting | Kind::Other => {}
+            }
         }
         if self.unacked.is_empty() && self.unacked.capacity() > 64 {
             self.unacked = VecDeque::new();
@@ -196,9 +321,45 @@ impl Outbox {
         Ok(())
     }
 
+    /// Output up to `offset` arrived and is to be forgotten.
+    pub(crate) fn clear(&mut self, offset: u64) -> Result<(), AckError> {
+        self.ack(offset)?;
+        self.clear_at = self.clear_at.max(Some(offset));
+        self.clear_if_told();
+        Ok(())
+    }
+
+    /// What is being told is counted already, so it is told to its end first.
+    fn clear_if_told(&mut self) {
+        if self.telling.is_none()
+            && let Some(offset) = self.clear_at.take()
+        {
+            self.past.clear(offset);
+            self.has_slack = true;
+        }
+    }
+
+    /// What was acknowledged.
+    pub(crate) fn past(&self) -> &Past {
+        &self.past
+    }
+
+    /// The place behind it.
+    pub(crate) fn acked(&self) -> u64 {
+        self.acked
+    }
+
     /// Whether large frames were freed since the last call.
     pub(crate) fn take_slack(&mut self) -> bool {
         std::mem::take(&mut self.has_slack)
+    }
+
+    /// Gives back memory that only a flood needs.
+    pub(crate) fn rest(&mut self) {
+        self.past.rest();
+        if self.unsent.is_empty() {
+            self.unsent = VecDeque::new();
+        }
     }
 
     /// Whether nothing waits to be sent.
@@ -213,7 +374,7 @@ impl Outbox {
 
     /// How much of the input that was taken is not reported yet, in bytes.
     pub(crate) fn unreported_input(&self, total: u64) -> u64 {
-        if self.attached {
+        if self.taker == Taker::Supervisor {
             total.saturating_sub(self.taken)
         } else {
             0
@@ -222,7 +383,7 @@ impl Outbox {
 
     /// Whether there is something to write that the window allows.
     pub(crate) fn wants_write(&self) -> bool {
-        self.attached
+        self.taker == Taker::Supervisor
             && self
                 .unsent
                 .front()
@@ -233,8 +394,10 @@ impl Outbox {
     /// waits here. A frame that is begun is always finished.
     fn is_allowed(&self, frame: &Frame) -> bool {
         match frame.kind {
-            Kind::Output { end } => end - self.acked <= OUTPUT_WINDOW,
-            Kind::InputTaken | Kind::Other => true,
+            Kind::Output { end, .. } | Kind::Event { end } => {
+                end.saturating_sub(self.window_start()) <= OUTPUT_WINDOW
+            }
+            Kind::Lost { .. } | Kind::InputTaken | Kind::Greeting | Kind::Other => true,
         }
     }
 
@@ -249,10 +412,14 @@ impl Outbox {
                 }
                 *slice = IoSlice::new(frame.bytes.get(start..).unwrap_or_default());
                 start = 0;
+                // More of the past comes between this frame and the next.
+                if frame.kind == Kind::Greeting && self.telling.is_some() {
+                    break;
+                }
             }
             match stream.write_vectored(&slices) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(n) => self.written(n),
+                Ok(n) => self.written(n)?,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -262,156 +429,31 @@ impl Outbox {
     }
 
     /// Counts bytes that the socket took.
-    fn written(&mut self, n: usize) {
+    fn written(&mut self, n: usize) -> io::Result<()> {
         self.cursor += n;
         while let Some(frame) = self.unsent.front()
             && self.cursor >= frame.bytes.len()
         {
             self.cursor -= frame.bytes.len();
-            self.first_is_sent();
+            self.first_is_sent().map_err(io::Error::other)?;
         }
+        Ok(())
     }
 
-    fn first_is_sent(&mut self) {
+    fn first_is_sent(&mut self) -> Result<(), WireError> {
         let Some(frame) = self.unsent.pop_front() else {
-            return;
+            return Ok(());
         };
+        if let Some(end) = frame.kind.end() {
+            self.sent = end;
+            self.unacked.push_back(frame);
+            return Ok(());
+        }
         match frame.kind {
-            Kind::Output { end } => {
-                self.sent = end;
-                self.unacked.push_back(frame);
-            }
             Kind::InputTaken => self.taken_waits = false,
-            Kind::Other => {}
+            Kind::Greeting => self.tell_on()?,
+            _ => {}
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use shellward_protocol::FrameDecoder;
-
-    /// Takes a limited number of bytes, then would block.
-    struct Narrow<'a> {
-        taken: &'a mut Vec<u8>,
-        left: usize,
-    }
-
-    impl Write for Narrow<'_> {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            if self.left == 0 {
-                return Err(io::ErrorKind::WouldBlock.into());
-            }
-            let n = bytes.len().min(self.left);
-            self.left -= n;
-            self.taken.extend_from_slice(&bytes[..n]);
-            Ok(n)
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    fn offsets(bytes: &[u8]) -> Vec<u64> {
-        let mut decoder = FrameDecoder::new();
-        decoder.push(bytes);
-        let mut found = Vec::new();
-        while let Some((header, payload)) = decoder.next_frame().unwrap() {
-            if let Ok(FromWorker::Output(output)) = FromWorker::decode(header, payload) {
-                found.push(output.offset);
-            }
-        }
-        found
-    }
-
-    fn attached() -> Outbox {
-        let mut outbox = Outbox::default();
-        outbox.attach(Vec::new());
-        let mut sink = Vec::new();
-        // The empty greeting is "written whole" by a stream that takes nothing of it.
-        outbox.unsent.clear();
-        outbox.write_to(&mut sink).unwrap();
-        outbox
-    }
-
-    #[test]
-    fn unacknowledged_output_is_sent_again_after_a_loss() {
-        let mut outbox = attached();
-        for text in ["one", "two", "three"] {
-            outbox.output(Vec::new(), text).unwrap();
-        }
-        let mut first = Vec::new();
-        outbox
-            .write_to(Narrow {
-                taken: &mut first,
-                left: 100,
-            })
-            .unwrap();
-        outbox.ack(3).unwrap();
-        outbox.detach();
-        let mut greeting = Vec::new();
-        FromWorker::InputTaken(InputTaken { total: 0 })
-            .encode(&mut greeting)
-            .unwrap();
-        outbox.attach(greeting);
-        let mut second = Vec::new();
-        outbox.write_to(&mut second).unwrap();
-        assert_eq!(offsets(&second), [3, 6]);
-        outbox.ack(11).unwrap();
-        assert!(outbox.unacked.is_empty());
-    }
-
-    #[test]
-    fn no_frame_has_more_cuts_than_it_may_hold() {
-        let mut outbox = attached();
-        let cut = Cut {
-            at: 1,
-            modes: shellward_protocol::Modes::default(),
-        };
-        let cuts = vec![cut; CUTS_MAX + 2];
-        outbox.output(cuts, &"x".repeat(100)).unwrap();
-        let mut bytes = Vec::new();
-        outbox.write_to(&mut bytes).unwrap();
-        assert_eq!(offsets(&bytes), [0], "it can be decoded");
-    }
-
-    #[test]
-    fn window_is_never_exceeded() {
-        let mut outbox = attached();
-        let chunk = "x".repeat(OUTPUT_CHUNK_MAX);
-        for _ in 0..10 {
-            outbox.output(Vec::new(), &chunk).unwrap();
-        }
-        assert!(!outbox.has_room());
-        let mut bytes = Vec::new();
-        outbox.write_to(&mut bytes).unwrap();
-        assert_eq!(offsets(&bytes).len(), 8);
-        assert!(!outbox.wants_write());
-        outbox.ack(1).unwrap();
-        assert!(!outbox.wants_write());
-        outbox.ack(2 * OUTPUT_CHUNK_MAX as u64).unwrap();
-        outbox.write_to(&mut bytes).unwrap();
-        assert_eq!(offsets(&bytes).len(), 10);
-        assert!(outbox.is_empty());
-    }
-
-    #[test]
-    fn acknowledging_what_was_not_sent_is_refused() {
-        let mut outbox = attached();
-        outbox.output(Vec::new(), "abc").unwrap();
-        assert_eq!(outbox.ack(3), Err(AckError { got: 3, sent: 0 }));
-    }
-
-    #[test]
-    fn counts_of_input_do_not_pile_up() {
-        let mut outbox = attached();
-        for total in 1..100 {
-            outbox.input_taken(total).unwrap();
-        }
-        assert_eq!(outbox.unsent.len(), 1);
-        outbox.write_to(&mut Vec::new()).unwrap();
-        outbox.input_taken(99).unwrap();
-        assert_eq!(outbox.unsent.len(), 1);
+        Ok(())
     }
 }

@@ -25,6 +25,7 @@ use shellward_protocol::limits::PAYLOAD_MAX;
 use shellward_protocol::{Boot, FrameDecoder, WireError};
 
 use crate::event_loop::{EventLoop, LoopError};
+use crate::faults;
 use crate::link::Admission;
 use crate::sys;
 
@@ -94,6 +95,7 @@ fn start() -> Result<(EventLoop, OwnSocket), RunError> {
     dup2_stdin(&null).map_err(system("let go of stdin"))?;
 
     let (listener, socket) = listen(&boot.path)?;
+    faults::hit("worker.listening");
     let mut scripts = boot.path.into_os_string();
     scripts.push(".d");
     let scripts = PathBuf::from(scripts);
@@ -161,6 +163,7 @@ fn listen(path: &Path) -> Result<(UnixListener, OwnSocket), RunError> {
     if !path.is_absolute() {
         return Err(failed(io::Error::other("the path is not absolute")));
     }
+    faults::check("worker.listen").map_err(failed)?;
     let name = path.to_fs_name::<GenericFilePath>().map_err(failed)?;
     let Listener::UdSocket(listener) = ListenerOptions::new()
         .name(name)
@@ -185,7 +188,10 @@ fn say_ready(null: &File) -> Result<(), RunError> {
     dup2_stdout(null).map_err(system("let go of stdout"))
 }
 
-/// The socket file, removed at the end if it still is ours.
+/// Beside a worker's socket: where its supervisor keeps the attach token for the next one.
+const TOKEN_EXTENSION: &str = "token";
+
+/// The socket file, removed at the end if it still is ours; the token beside it has no use then.
 struct OwnSocket {
     path: PathBuf,
     device: u64,
@@ -210,6 +216,10 @@ impl Drop for OwnSocket {
         if is_ours {
             // Somebody else removing it first is fine.
             fs::remove_file(&self.path).ok();
+            let token = self.path.with_extension(TOKEN_EXTENSION);
+            if fs::symlink_metadata(&token).is_ok_and(|meta| meta.is_file()) {
+                fs::remove_file(&token).ok();
+            }
         }
     }
 }

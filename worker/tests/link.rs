@@ -35,7 +35,7 @@ fn shell_echoes_and_its_exit_code_arrives() {
     assert!(link.output.contains("42\r\n"), "{:?}", link.output);
     assert_eq!(link.taken, 23);
     assert!(link.is_pty);
-    link.ack_exit();
+    link.dismiss();
     assert_eq!(worker.wait(PATIENCE).code(), Some(0));
     assert!(!worker.socket.exists());
 }
@@ -62,7 +62,7 @@ fn all_output_comes_before_the_exit() {
         assert_eq!(link.until_exit(), ExitStatus::Code(0));
         assert_eq!(link.output.len(), 20483);
         assert!(link.output.ends_with("hEND"));
-        link.ack_exit();
+        link.dismiss();
         link.until_end();
         assert_eq!(link.exits.len(), 1);
         assert_eq!(worker.wait(PATIENCE).code(), Some(0));
@@ -148,14 +148,17 @@ fn newer_supervisor_takes_over_and_gets_what_was_not_acknowledged() {
     let mut new = worker.attach(2);
     old.until_end();
     new.until_output("first");
+    let kept = new.until_kept();
+    assert_eq!((kept.offset, kept.past), (0, 0));
     assert_eq!(new.shell_pid, old.shell_pid);
     new.type_in(b"\n");
     new.until_output("second");
     new.type_in(b"\n");
     assert_eq!(new.until_exit(), ExitStatus::Code(0));
-    // An exit that was not acknowledged is told to the next one too.
+    // The exit is told to the next one too.
     let mut third = worker.attach(2);
     assert_eq!(third.until_exit(), ExitStatus::Code(0));
+    assert_eq!(third.all_text(), "first\r\nsecond\r\n");
 }
 
 #[test]
@@ -296,9 +299,13 @@ fn signal_to_the_worker_ends_everything() {
 }
 
 #[test]
-fn lost_link_ends_everything_within_the_grace() {
+fn when_nobody_comes_everything_ends() {
     let mut worker = Worker::spawn();
-    let mut link = worker.run("trap '' HUP TERM; echo up; while :; do sleep 1000; done");
+    let mut link = worker.attach(1);
+    link.start(&Start {
+        orphan_timeout_ms: 300,
+        ..start("trap '' HUP TERM; echo up; while :; do sleep 1000; done")
+    });
     link.until_output("up");
     let shell = link.shell_pid;
     drop(link);
@@ -316,9 +323,13 @@ fn link_that_comes_back_in_time_keeps_the_shell() {
     link.until_output("two");
     drop(link);
     let mut link = worker.attach(1);
+    let kept = link.until_kept();
+    assert_eq!(
+        (kept.typed.seq, kept.typed.came, kept.typed.taken),
+        (1, 1, 1)
+    );
     // The count of input goes on where it was.
-    let (seq, data) = (2, Data::borrowed(b"\n"));
-    link.send(&ToWorker::Input(Input { seq, data }));
+    link.type_in(b"\n");
     assert_eq!(link.until_exit(), ExitStatus::Code(0));
     assert!(link.output.ends_with("three\r\n"), "{:?}", link.output);
 }
@@ -333,16 +344,17 @@ fn violation_loses_the_link_and_nothing_else() {
             data: Data::borrowed(b"x"),
         }),
         ToWorker::Ack(Ack { offset: 1 << 40 }),
-        ToWorker::AckExit,
         ToWorker::Start(Box::new(start("true"))),
     ] {
         link.send(&bad);
         link.until_end();
         link = worker.attach(1);
+        link.until_kept();
     }
     link.stream.write_all(&[0xff; 64]).unwrap();
     link.until_end();
     let mut link = worker.attach(1);
+    link.until_kept();
     link.type_in(b"whole\n");
     link.until_output("whole\r\nwhole\r\n");
 }
@@ -507,9 +519,9 @@ fn background_job_does_not_hold_up_the_exit_and_is_still_heard() {
     let mut link = worker.run("trap '' HUP; (read x </proc/self/fd/1; echo late) & echo early");
     assert_eq!(link.until_exit(), ExitStatus::Code(0));
     assert!(link.output.contains("early"));
-    link.ack_exit();
     link.type_in(b"\n");
     link.until_output("late");
+    link.dismiss();
     link.until_end();
     assert_eq!(link.exits.len(), 1);
     assert_eq!(worker.wait(PATIENCE).code(), Some(0));

@@ -58,7 +58,7 @@ fn shell_reads_commands_and_its_exit_code_arrives() {
         assert_eq!(link.until_exit(), ExitStatus::Code(7), "{shell}");
         assert_eq!(link.output, "hi\n", "{shell}");
         assert!(!link.is_pty);
-        link.ack_exit();
+        link.dismiss();
         link.until_end();
         assert_eq!(worker.wait(PATIENCE).code(), Some(0));
     }
@@ -83,7 +83,7 @@ fn end_of_output_is_not_lost() {
         assert_eq!(link.until_exit(), ExitStatus::Code(3));
         assert_eq!(link.output.len(), 20483);
         assert!(link.output.ends_with("hEND"));
-        link.ack_exit();
+        link.dismiss();
         link.until_end();
         assert_eq!(link.exits.len(), 1);
     }
@@ -326,8 +326,8 @@ fn job_delays_the_exit_by_a_second_and_is_still_heard() {
     assert_eq!(link.until_exit(), ExitStatus::Code(4));
     assert!(begun.elapsed() < Duration::from_millis(1500));
     assert_eq!(link.output, "early\n");
-    link.ack_exit();
     link.until_output("later\n");
+    link.dismiss();
     link.until_end();
     assert_eq!(link.output, "early\nlate\nlater\n");
     assert_eq!(link.exits.len(), 1);
@@ -342,7 +342,6 @@ fn job_that_floods_is_alive_until_it_is_disposed_of() {
     assert_eq!(link.until_exit(), ExitStatus::Code(3));
     assert!(begun.elapsed() < SOON);
     let job = number_after(&link.output, "job=");
-    link.ack_exit();
     assert!(is_alive(job));
     let sofar = link.output.len();
     link.until("more of it", |link| link.output.len() > sofar + 2_000_000);

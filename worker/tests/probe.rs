@@ -331,7 +331,7 @@ fn shell_on_a_native_pty_is_as_on_the_built_in_one() {
         link.type_in(b"hello\r");
         assert_eq!(link.until_exit(), ExitStatus::Code(6));
         assert!(link.output.contains("got hello\r\n"), "{:?}", link.output);
-        link.ack_exit();
+        link.dismiss();
         link.until_end();
         assert_eq!(worker.wait(PATIENCE).code(), Some(0));
     }

@@ -7,9 +7,7 @@ use std::time::Instant;
 use serde_json::json;
 
 use super::replay::Channel;
-use super::{
-    Call, Connection, ConnectionId, Core, Effect, Phase, Principal, Remembered, TerminalKey,
-};
+use super::{Call, Connection, ConnectionId, Core, Effect, Principal, Remembered, TerminalKey};
 use crate::ahp::params::{Initialize, Reconnect};
 use crate::ahp::version::{NoVersion, negotiate};
 use crate::ahp::{Profile, RpcError, names, root, rpc};
@@ -62,6 +60,16 @@ impl Core {
     #[must_use]
     pub fn is_initialized(&self, connection: ConnectionId) -> bool {
         self.client_id(connection).is_some()
+    }
+
+    /// Leaves the workers as they are, for the next supervisor: nothing is sent to them any more, so
+    /// that what is watched still is when its readers are sent away.
+    pub fn detach(&mut self) {
+        for terminal in self.terminals.values_mut() {
+            if let Some(link) = &terminal.link {
+                link.close();
+            }
+        }
     }
 
     /// Tells every client that the host goes.
@@ -273,7 +281,7 @@ impl Core {
 
     pub(super) fn live(&self, uri: &str) -> Option<TerminalKey> {
         let key = *self.by_uri.get(uri)?;
-        matches!(self.terminals.get(&key)?.phase, Phase::Live).then_some(key)
+        self.terminals.get(&key)?.is_listed().then_some(key)
     }
 
     pub(super) fn subscribe(

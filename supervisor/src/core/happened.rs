@@ -10,7 +10,7 @@ use axum::extract::ws::Utf8Bytes;
 
 use super::replay::Channel;
 use super::terminal::Open;
-use super::{Core, Effect, Pace, Phase, TerminalKey};
+use super::{Core, Effect, Pace, TerminalKey};
 use crate::ahp::envelope::envelope;
 use crate::ahp::{HostAction, names};
 use crate::limits::TITLE_LIST_TIME;
@@ -49,7 +49,7 @@ impl Core {
         let Some(terminal) = self.terminals.get_mut(&key) else {
             return Pace::Go;
         };
-        if !matches!(terminal.phase, Phase::Live) {
+        if !terminal.is_listed() {
             return Pace::Go;
         }
         match what {
@@ -114,7 +114,7 @@ impl Core {
         terminal.document.apply(action, None);
         if !terminal.records(now) {
             terminal.unrecorded_seq = seq;
-            return Pace::Go;
+            return terminal.pace();
         }
         let text: Utf8Bytes = envelope(&terminal.uri, &action.to_json(), None, seq).into();
         let copy = text.clone();
@@ -135,11 +135,7 @@ impl Core {
         for (_, outbox) in &terminal.subscribers {
             push(outbox);
         }
-        let pace = if terminal.must_pause() {
-            Pace::Pause
-        } else {
-            Pace::Go
-        };
+        let pace = terminal.pace();
         self.replay.push(seq, Channel::Terminal(key), text);
         pace
     }

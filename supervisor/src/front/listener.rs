@@ -1,6 +1,7 @@
 //! Sockets that clients come in by, and the HTTP request that becomes a WebSocket.
 
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,6 +17,8 @@ use axum::response::{IntoResponse as _, Response};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use nix::errno::Errno;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -59,17 +62,13 @@ impl Listener {
     pub fn unix(path: &Path) -> io::Result<Self> {
         match fs::symlink_metadata(path) {
             Ok(found) if found.file_type().is_socket() => {
-                match std::os::unix::net::UnixStream::connect(path) {
-                    Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                        fs::remove_file(path)?
-                    }
-                    _ => {
-                        return Err(io::Error::new(
-                            io::ErrorKind::AddrInUse,
-                            "somebody listens there already",
-                        ));
-                    }
+                if !is_abandoned(path)? {
+                    return Err(io::Error::new(
+                        io::ErrorKind::AddrInUse,
+                        "somebody listens there already",
+                    ));
                 }
+                fs::remove_file(path)?;
             }
             Ok(_) => {
                 return Err(io::Error::new(
@@ -101,6 +100,15 @@ impl Listener {
             Self::Unix(_, path) => Some(path),
         }
     }
+}
+
+/// Whether nobody listens at a socket file any more: only a refused connection proves it. Does not
+/// wait, as connecting does where somebody listens and has stopped accepting.
+fn is_abandoned(path: &Path) -> io::Result<bool> {
+    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+    let probe = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    let answer = connect(probe.as_raw_fd(), &UnixAddr::new(path)?);
+    Ok(answer == Err(Errno::ECONNREFUSED))
 }
 
 /// What all listeners share.
@@ -254,9 +262,11 @@ impl Front {
         let upgrade = match WebSocketUpgrade::from_request_parts(&mut parts, &()).await {
             Ok(upgrade) => upgrade,
             Err(_) => {
-                let watched = (parts.method == Method::GET)
-                    .then(|| watch::answer(&self.host, parts.uri.path()))
-                    .flatten();
+                let watched = if parts.method == Method::GET {
+                    watch::answer(&self.host, parts.uri.path()).await
+                } else {
+                    None
+                };
                 return watched.unwrap_or_else(|| {
                     self.refuse(
                         StatusCode::UPGRADE_REQUIRED,

@@ -31,6 +31,8 @@ fn host() -> Arc<Host> {
             claims_open: false,
             input_from_holder: false,
             size_from_holder: false,
+            reattach_grace: Duration::from_secs(5),
+            restart_on_crash: false,
             check_shell: |_| Ok(()),
             account: "me".into(),
             about: json!({}),
@@ -44,6 +46,7 @@ fn host() -> Arc<Host> {
         shell_umask: 0o022,
         marks: Marks::Strip,
         integrate: false,
+        orphan_timeout: Duration::from_secs(60),
     });
     host.set_stage(Stage::Serving);
     host

@@ -57,7 +57,7 @@ impl EventLoop {
             .map(|pending| pending.deadline)
             .chain(
                 [
-                    self.alone_until,
+                    self.absence.deadline(),
                     self.accept_at,
                     self.tidy_at,
                     self.report_at,

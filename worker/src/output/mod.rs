@@ -151,6 +151,10 @@ impl Output {
         self.known.commands.typed(bytes);
     }
 
+    pub(crate) fn size(&self) -> Size {
+        self.known.screen.size()
+    }
+
     pub(crate) fn resize(&mut self, size: Size) {
         self.known.screen.resize(size);
     }

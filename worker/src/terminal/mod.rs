@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use nix::poll::PollFlags;
 use nix::unistd::Pid;
 use shellward_protocol::WireError;
+use shellward_protocol::kept;
 use shellward_protocol::message::{ExitStatus, Size};
 
 use crate::input::{InputError, InputQueue};
@@ -149,6 +150,10 @@ impl Terminal {
         self.output.rest();
     }
 
+    pub(crate) fn size(&self) -> Size {
+        self.output.size()
+    }
+
     pub(crate) fn resize(&mut self, size: Size) {
         self.output.resize(size);
         match &self.side {
@@ -176,6 +181,11 @@ impl Terminal {
 
     pub(crate) fn input_taken(&self) -> u64 {
         self.input.taken()
+    }
+
+    /// How far what was typed has come.
+    pub(crate) fn typed(&self) -> kept::Typed {
+        self.input.typed()
     }
 
     /// Writes what waits, until no more is taken.

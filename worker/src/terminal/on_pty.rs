@@ -261,6 +261,7 @@ mod tests {
     fn closed_pty_announces_at_once_and_once() {
         let (mut terminal, now) = ended(|_, _| {});
         let mut outbox = Outbox::default();
+        outbox.run_free();
         terminal.read_output(now, &mut outbox).unwrap();
         assert!(terminal.is_closed());
         assert_eq!(terminal.exit_due(now, false), Due::Now);

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getuid};
+use shellward_protocol::kept::{self, Kept, Lost, Past};
 use shellward_protocol::message::{
     Ack, Command as TerminalCommand, Event, ExitStatus, Happened, Input, Marks, Mode, Size, Start,
     StartFailed, Terminate,
@@ -40,6 +41,15 @@ impl Worker {
 
     /// A worker that lets only this user attach.
     pub fn spawn_for(supervisor_uid: u32) -> Self {
+        Self::spawn_with(supervisor_uid, Stdio::inherit())
+    }
+
+    /// A worker that writes its log there.
+    pub fn spawn_logging_to(log: Stdio) -> Self {
+        Self::spawn_with(getuid().as_raw(), log)
+    }
+
+    fn spawn_with(supervisor_uid: u32, log: Stdio) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("s");
         let token = AttachToken::new([42; AttachToken::LEN]);
@@ -48,6 +58,7 @@ impl Worker {
             .env_clear()
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .stderr(log)
             .spawn()
             .unwrap();
         let mut boot = Vec::new();
@@ -219,6 +230,11 @@ pub fn start(line: &str) -> Start<'_> {
         limits: Vec::new(),
         marks: Marks::Strip,
         integrate: false,
+        card: Data::default(),
+        commands: 0,
+        trimmed: false,
+        reattach_grace_ms: 5000,
+        orphan_timeout_ms: 60_000,
     }
 }
 
@@ -238,6 +254,9 @@ pub struct Link {
     pub events: Vec<(usize, Happened<'static>)>,
     pub failed: Option<StartFailed>,
     pub cuts: Vec<usize>,
+    pub kept: Option<Kept<'static>>,
+    pub past: Vec<Past<'static>>,
+    pub lost: Vec<Lost<'static>>,
 }
 
 impl Link {
@@ -256,6 +275,9 @@ impl Link {
             events: Vec::new(),
             failed: None,
             cuts: Vec::new(),
+            kept: None,
+            past: Vec::new(),
+            lost: Vec::new(),
         }
     }
 
@@ -281,8 +303,26 @@ impl Link {
         self.send(&ToWorker::Terminate(Terminate { grace_ms }));
     }
 
-    pub fn ack_exit(&mut self) {
-        self.send(&ToWorker::AckExit);
+    /// Ends what has ended anyway: the worker leaves.
+    pub fn dismiss(&mut self) {
+        self.terminate(Duration::ZERO);
+    }
+
+    /// Waits for everything that is told first when a running terminal is attached to.
+    pub fn until_kept(&mut self) -> Kept<'static> {
+        self.until("what was kept", |link| {
+            link.kept
+                .as_ref()
+                .is_some_and(|kept| link.past.len() == kept.past as usize)
+        });
+        self.kept.clone().unwrap()
+    }
+
+    /// The text of the past, and then of what came since.
+    pub fn all_text(&self) -> String {
+        let mut all: String = self.past.iter().filter_map(past_text).collect();
+        all.push_str(&self.output);
+        all
     }
 
     /// The next frame; `None` at the end of the stream.
@@ -331,11 +371,31 @@ impl Link {
                 self.is_pty = started.is_pty;
                 self.shell_pid = started.shell_pid;
             }
+            FromWorker::Kept(kept) => {
+                assert!(
+                    self.kept.is_none() && self.offset == 0,
+                    "it comes first, once"
+                );
+                self.shell_pid = kept.shell_pid;
+                self.is_pty = kept.is_pty;
+                self.offset = kept.offset;
+                self.seq = kept.typed.seq;
+                self.taken = kept.typed.taken;
+                self.kept = Some(owned(*kept));
+            }
+            FromWorker::Past(past) => self.past.push(owned_past(past)),
+            FromWorker::Lost(lost) => {
+                assert_eq!(lost.offset, self.offset, "it is missing where it would be");
+                assert!(lost.places > 0);
+                self.offset += lost.places;
+                self.lost.push(owned_lost(*lost));
+                if self.acks {
+                    self.ack();
+                }
+            }
             FromWorker::StartFailed(failed) => self.failed = Some(failed),
             FromWorker::Output(output) => {
-                if self.offset == 0 && self.output.is_empty() {
-                    self.offset = output.offset;
-                }
+                self.assert_told();
                 assert_eq!(output.offset, self.offset, "output is in order");
                 let text = std::str::from_utf8(output.data.as_slice()).unwrap();
                 assert!(!text.is_empty());
@@ -355,12 +415,23 @@ impl Link {
             }
             FromWorker::Exited(exited) => self.exits.push(exited.status),
             FromWorker::Event(Event { offset, what }) => {
+                self.assert_told();
                 assert_eq!(offset, self.offset, "events are in order");
                 self.offset += 1;
                 self.events.push((self.output.len(), what.into_owned()));
             }
         }
         true
+    }
+
+    fn assert_told(&self) {
+        let told = self.kept.as_ref().map_or(0, |kept| kept.past as usize);
+        assert_eq!(self.past.len(), told, "the past comes first");
+    }
+
+    /// Where in the stream this link is.
+    pub fn offset(&self) -> u64 {
+        self.offset
     }
 
     /// Acknowledges everything that came.
@@ -391,6 +462,44 @@ impl Link {
     /// Reads to the end of the stream.
     pub fn until_end(&mut self) {
         while self.step() {}
+    }
+}
+
+/// The text in a piece of the past.
+pub fn past_text<'a>(past: &'a Past<'_>) -> Option<&'a str> {
+    match past {
+        Past::Text { data, .. } => Some(std::str::from_utf8(data.as_slice()).unwrap()),
+        _ => None,
+    }
+}
+
+fn owned_past(past: Past<'_>) -> Past<'static> {
+    match past {
+        Past::Text { cuts, data } => Past::Text {
+            cuts,
+            data: data.into_owned(),
+        },
+        Past::CommandStarted(started) => Past::CommandStarted(started.into_owned()),
+        Past::CommandFinished(finished) => Past::CommandFinished(finished),
+        Past::Gap(bytes) => Past::Gap(bytes),
+    }
+}
+
+fn owned(kept: Kept<'_>) -> Kept<'static> {
+    Kept {
+        card: kept.card.into_owned(),
+        directory: kept.directory.map(Data::into_owned),
+        title: kept.title.map(Data::into_owned),
+        ..kept
+    }
+}
+
+fn owned_lost(lost: Lost<'_>) -> Lost<'static> {
+    Lost {
+        started: lost.started.map(kept::Started::into_owned),
+        directory: lost.directory.map(Data::into_owned),
+        title: lost.title.map(Data::into_owned),
+        ..lost
     }
 }
 

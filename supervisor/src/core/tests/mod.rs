@@ -9,6 +9,7 @@ use shellward_protocol::message::{ExitStatus, Started};
 
 use super::*;
 use crate::outbox::{Close, Next};
+use crate::worker_link::Seen;
 
 struct Bench {
     core: Core,
@@ -26,6 +27,8 @@ fn settings() -> Settings {
         claims_open: false,
         input_from_holder: false,
         size_from_holder: false,
+        reattach_grace: Duration::from_secs(5),
+        restart_on_crash: false,
         check_shell: |path| {
             if path.starts_with("/bin/") {
                 Ok(())
@@ -103,7 +106,12 @@ impl Bench {
         );
         if let Some(at) = self.effects.iter().position(|e| *e == Effect::Report) {
             self.effects.remove(at);
-            self.core.report(&HashMap::from([(41, 4096)]), self.now);
+            let seen = Seen {
+                memory: 4096,
+                is_stopped: false,
+            };
+            self.core.workers_seen(HashMap::from([(41, seen)]));
+            self.core.report(self.now);
         }
         self.take(connection)
             .into_iter()
@@ -180,8 +188,10 @@ fn kinds(messages: &[Value]) -> Vec<String> {
         .collect()
 }
 
+mod adopt;
 mod commands;
 mod connections;
 mod dispatch;
 mod figures;
+mod restart;
 mod terminals;
