@@ -18,7 +18,7 @@ use crate::clients_file::ClientsFile;
 use crate::config::PtyMode;
 use crate::core::{ConnectionId, Settings};
 use crate::host::{Host, Parts, Stage};
-use crate::limits::{PING_AFTER, PING_ANSWER};
+use crate::limits::{OUTBOX_BYTES, PING_AFTER, PING_ANSWER};
 use crate::ptys::Ptys;
 
 /// A host that serves and can start nothing.
@@ -136,4 +136,27 @@ async fn s21_a_reader_that_is_slow_but_alive_stays() {
     sleep(Duration::from_secs(1)).await;
     assert_eq!(connections(&host), 0);
     assert_eq!(host.metrics.lost_connections.get(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn s21_a_reader_that_stops_is_closed_and_told_why() {
+    let host = host();
+    let mut client = client(&host, 1 << 16).await;
+    // It asks and asks, and reads no answer: each has some 40 bytes.
+    let asked = OUTBOX_BYTES / 40 + 10_000;
+    for id in 2..asked + 2 {
+        let ping = json!({"id": id, "method": "ping"});
+        client.feed(Message::text(ping.to_string())).await.unwrap();
+    }
+    client.flush().await.unwrap();
+    let mut answered = 0;
+    let close = loop {
+        match client.next().await.unwrap().unwrap() {
+            Message::Close(close) => break close.unwrap(),
+            _ => answered += 1,
+        }
+    };
+    assert!(answered < asked, "{answered} of {asked}");
+    assert_eq!(u16::from(close.code), 1013);
+    assert!(close.reason.contains("reconnect"), "{}", close.reason);
 }
