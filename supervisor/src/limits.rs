@@ -131,9 +131,9 @@ pub const TERMINATE_TIME: Duration = Duration::from_secs(4);
 pub const STOPPED_WORKER_TIME: Duration = Duration::from_secs(5);
 
 /// A terminal that was watched when the former supervisor went does not wait for its readers with
-/// this much output, in bytes: less than the scrollback holds, so that whoever comes back still finds
-/// it in the snapshot.
-pub const HOLD_BYTES: usize = SCROLLBACK_CHARS / 2;
+/// this much output, in bytes. It may be what they have seen last, so it is in their snapshot; and
+/// less than the scrollback holds, even together with what was on its way to their sockets.
+pub const HOLD_BYTES: usize = 32 << 10;
 
 /// How long a worker that was found may take to answer, at each step. A busy machine takes longer
 /// than a quiet one, but nobody is served before all were asked (field case S-36: no answer means

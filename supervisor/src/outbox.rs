@@ -113,6 +113,38 @@ struct Inner {
     close: Option<Close>,
     /// Terminals that pause for this reader.
     paused: Vec<Arc<Notify>>,
+    /// Bytes that were ever added, and of these those that the socket has.
+    added: u64,
+    sent: u64,
+    /// Who is woken when so many were sent.
+    awaited: Vec<(u64, Arc<Notify>)>,
+}
+
+/// A place in what one connection is sent.
+#[derive(Debug)]
+pub struct Mark {
+    outbox: Arc<Outbox>,
+    at: u64,
+}
+
+impl Mark {
+    /// Whether everything before it has been handed to the socket, or never will be.
+    #[must_use]
+    pub fn is_sent(&self) -> bool {
+        let inner = self.outbox.lock();
+        inner.close.is_some() || inner.sent >= self.at
+    }
+
+    /// Wakes `waiter` when that is so.
+    pub fn wake(&self, waiter: &Arc<Notify>) {
+        let mut inner = self.outbox.lock();
+        if inner.close.is_some() || inner.sent >= self.at {
+            drop(inner);
+            waiter.notify_one();
+        } else {
+            inner.awaited.push((self.at, Arc::clone(waiter)));
+        }
+    }
 }
 
 /// One connection's queue.
@@ -159,6 +191,7 @@ impl Outbox {
             let dropped: usize = inner.messages.iter().map(Waiting::len).sum();
             inner.bytes -= dropped;
             inner.messages.clear();
+            inner.sent += dropped as u64;
             self.set_close(&mut inner, Close::TOO_SLOW);
         } else {
             let inner = &mut *inner;
@@ -177,6 +210,7 @@ impl Outbox {
                 }
             }
             inner.bytes += bytes;
+            inner.added += bytes as u64;
             if !joined {
                 inner.messages.push_back(message);
             }
@@ -199,8 +233,18 @@ impl Outbox {
     fn set_close(&self, inner: &mut Inner, close: Close) {
         inner.close.get_or_insert(close);
         self.ending.notify_one();
-        for terminal in inner.paused.drain(..) {
+        let awaited = inner.awaited.drain(..).map(|(_, waiter)| waiter);
+        for terminal in inner.paused.drain(..).chain(awaited) {
             terminal.notify_one();
+        }
+    }
+
+    /// Where it is now: behind everything that was added.
+    #[must_use]
+    pub fn mark(self: &Arc<Self>) -> Mark {
+        Mark {
+            outbox: Arc::clone(self),
+            at: self.lock().added,
         }
     }
 
@@ -261,6 +305,15 @@ impl Outbox {
     pub fn sent(&self, bytes: usize) {
         let mut inner = self.lock();
         inner.bytes = inner.bytes.saturating_sub(bytes);
+        inner.sent += bytes as u64;
+        let sent = inner.sent;
+        inner.awaited.retain(|(at, waiter)| {
+            let is_there = *at <= sent;
+            if is_there {
+                waiter.notify_one();
+            }
+            !is_there
+        });
         if inner.bytes <= OUTBOX_RESUME_BYTES {
             for terminal in inner.paused.drain(..) {
                 terminal.notify_one();
@@ -422,6 +475,30 @@ mod tests {
         }
         // Nearly all of it was data; unjoined, more than half would have been envelopes.
         assert!(text > OUTBOX_BYTES / 100 * 95, "{text}");
+    }
+
+    #[test]
+    fn who_waits_for_a_place_is_woken_when_the_socket_has_it_or_never_will() {
+        let outbox = Arc::new(Outbox::default());
+        let waiter = Arc::new(Notify::new());
+        let is_woken = || waiter.notified().now_or_never().is_some();
+        let mark = outbox.mark();
+        assert!(mark.is_sent(), "nothing is before it");
+        outbox.push(message(10));
+        let first = outbox.mark();
+        outbox.push(message(10));
+        let second = outbox.mark();
+        first.wake(&waiter);
+        second.wake(&waiter);
+        outbox.sent(9);
+        assert!(!first.is_sent() && !is_woken());
+        outbox.sent(1);
+        assert!(first.is_sent() && !second.is_sent() && is_woken() && !is_woken());
+        first.wake(&waiter);
+        assert!(is_woken(), "at once");
+        outbox.close(Close::GOING_AWAY);
+        assert!(second.is_sent() && is_woken());
+        assert!(outbox.lock().awaited.is_empty());
     }
 
     #[test]

@@ -418,7 +418,10 @@ impl Scrollback {
 /// Text in pieces that fit one frame each.
 fn pieces(mut text: &str) -> impl Iterator<Item = &str> {
     std::iter::from_fn(move || {
-        let at = text.floor_char_boundary(OUTPUT_CHUNK_MAX);
+        let mut at = text.len().min(OUTPUT_CHUNK_MAX);
+        while !text.is_char_boundary(at) {
+            at -= 1;
+        }
         let (piece, rest) = text.split_at(at);
         text = rest;
         (!piece.is_empty()).then_some(piece)

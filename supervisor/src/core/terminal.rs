@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
@@ -41,15 +41,30 @@ pub struct Shared {
     pub resume: Arc<Notify>,
     /// Whether anybody is to be sent the output.
     recorded: AtomicBool,
+    /// Grows when a subscriber comes or goes.
+    readers: AtomicU64,
 }
 
 impl Shared {
-    pub(super) fn new(uri: &str) -> Self {
+    pub(crate) fn new(uri: &str) -> Self {
         Self {
             channel_json: crate::ahp::rpc::to_json(&uri),
             resume: Arc::new(Notify::new()),
             recorded: AtomicBool::new(false),
+            readers: AtomicU64::new(0),
         }
+    }
+
+    /// Differs from what it was before if a subscriber has come or gone.
+    #[must_use]
+    pub fn readers(&self) -> u64 {
+        self.readers.load(Ordering::Relaxed)
+    }
+
+    /// A subscriber has come or gone: what waits for readers looks again.
+    pub(crate) fn readers_changed(&self) {
+        self.readers.fetch_add(1, Ordering::Relaxed);
+        self.resume.notify_one();
     }
 
     /// Whether output should be rendered before it is handed to the core. Only a hint.
@@ -316,6 +331,7 @@ impl Terminal {
             return false;
         }
         self.subscribers.push((connection, Arc::clone(outbox)));
+        self.shared.readers_changed();
         self.end_hold();
         self.tell_watched();
         true
@@ -366,7 +382,7 @@ impl Terminal {
                 self.record_until = Some(now + crate::limits::RECORD_AFTER_LOSS);
             }
             // The terminal may have been paused for the one who left.
-            self.shared.resume.notify_one();
+            self.shared.readers_changed();
             self.tell_watched();
         }
         removed

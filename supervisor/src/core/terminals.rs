@@ -11,6 +11,7 @@ use crate::ahp::envelope::OutputEnvelope;
 use crate::ahp::params::CreateTerminal;
 use crate::ahp::{HostAction, RpcError, TerminalDocument, names};
 use crate::limits::{TERMINALS, TERMINATE_GRACE_MS};
+use crate::outbox::Mark;
 use crate::signals;
 use crate::worker_link::LinkQueue;
 
@@ -232,6 +233,15 @@ impl Core {
         }
     }
 
+    /// How far each subscriber of a terminal has been sent, to be looked at later; empty if there is
+    /// none.
+    #[must_use]
+    pub fn marks(&self, key: TerminalKey) -> Vec<Mark> {
+        let terminal = self.terminals.get(&key);
+        let subscribers = terminal.into_iter().flat_map(|found| &found.subscribers);
+        subscribers.map(|(_, outbox)| outbox.mark()).collect()
+    }
+
     /// Whether a paused terminal may go on.
     #[must_use]
     pub fn pace(&self, key: TerminalKey) -> Pace {
@@ -386,7 +396,7 @@ impl Core {
                 connection.subscriptions = connection.subscriptions.saturating_sub(1);
             }
         }
-        terminal.shared.resume.notify_one();
+        terminal.shared.readers_changed();
     }
 
     /// Ends every terminal; true if none is left.

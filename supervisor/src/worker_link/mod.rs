@@ -8,6 +8,7 @@ mod orphans;
 mod process;
 mod queue;
 mod seen;
+mod shown;
 mod stat;
 mod task;
 mod told;

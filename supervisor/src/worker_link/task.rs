@@ -10,6 +10,7 @@ use tokio::time::timeout;
 
 use super::frames::{LinkError, Receiver, Sender, attach, connect, start_frames};
 use super::process::{Pipes, Process, Worker};
+use super::shown::Shown;
 use super::told::Stream;
 use super::{leftovers, orphans};
 use crate::ahp::envelope::OutputEnvelope;
@@ -244,9 +245,16 @@ async fn look_after(host: &Host, worker: &mut Worker, link: Link) -> Result<(), 
             frames.shrink_to(16 << 10);
         }
     });
+    let mut shown = Shown::default();
     let result = loop {
+        if let Some(offset) = shown.due(&running.shared, || {
+            host.with_core(|core, _, _| core.marks(key))
+        }) {
+            running.link.ack(offset);
+        }
         let filled = tokio::select! {
             filled = receiver.fill() => filled,
+            () = running.shared.resume.notified(), if shown.waits() => continue,
             () = worker.control.kill.notified() => {
                 break Err(LinkError::Killed);
             }
@@ -259,10 +267,18 @@ async fn look_after(host: &Host, worker: &mut Worker, link: Link) -> Result<(), 
         let handled = receiver
             .take()
             .and_then(|message| handle(host, key, worker, &running, &mut stream, message));
-        match handled {
+        let pace = match handled {
             Err(error) => break Err(error),
-            Ok(Pace::Go) => {}
-            Ok(Pace::Pause) => {
+            Ok(pace) => {
+                if let Some(offset) = stream.acknowledge() {
+                    shown.wait(offset);
+                }
+                pace
+            }
+        };
+        match pace {
+            Pace::Go => {}
+            Pace::Pause => {
                 if let Err(error) = wait_for_readers(host, key, worker, &running).await {
                     break Err(error);
                 }
@@ -338,9 +354,6 @@ fn handle(
             return Err(LinkError::Contract("it announced two starts"));
         }
     };
-    if let Some(offset) = stream.acknowledge() {
-        running.link.ack(offset);
-    }
     Ok(pace)
 }
 
