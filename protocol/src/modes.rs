@@ -129,19 +129,36 @@ impl Modes {
     /// What sets these modes in a fresh terminal; empty if it has them already.
     #[must_use]
     pub fn restore(self) -> String {
+        Self::default().change(self)
+    }
+
+    /// What makes `to` of a terminal in these modes; empty if they are the same.
+    #[must_use]
+    pub fn change(self, to: Self) -> String {
         let mut text = String::new();
-        for mode in PRIVATE {
-            let (Some(number), true) = (mode.number, self.0 & mode.bit & !SYNCHRONIZED != 0) else {
-                continue;
-            };
-            let end = if mode.starts_on { 'l' } else { 'h' };
-            text.push_str(&format!("\u{1b}[?{number}{end}"));
+        let differs = |bit: u32| (self.0 ^ to.0) & bit & !SYNCHRONIZED != 0;
+        // What is left first: entering one kind of a group may be leaving another.
+        for enters in [false, true] {
+            for mode in PRIVATE {
+                let (Some(number), true) = (mode.number, differs(mode.bit)) else {
+                    continue;
+                };
+                let is_set = to.0 & mode.bit != 0;
+                if is_set == enters {
+                    let end = if is_set == mode.starts_on { 'l' } else { 'h' };
+                    text.push_str(&format!("\u{1b}[?{number}{end}"));
+                }
+            }
         }
-        if self.has(INSERT) {
-            text.push_str("\u{1b}[4h");
+        if differs(INSERT.bit) {
+            text.push_str(if to.has(INSERT) {
+                "\u{1b}[4h"
+            } else {
+                "\u{1b}[4l"
+            });
         }
-        if self.has(KEYPAD) {
-            text.push_str("\u{1b}=");
+        if differs(KEYPAD.bit) {
+            text.push_str(if to.has(KEYPAD) { "\u{1b}=" } else { "\u{1b}>" });
         }
         text
     }
@@ -184,6 +201,21 @@ mod tests {
         assert_eq!(modes.private(12), None);
         let modes = modes.with_private(25, true).with_private(1049, false);
         assert_eq!(modes.restore(), "\u{1b}[?1003h\u{1b}[?2004h\u{1b}=");
+    }
+
+    #[test]
+    fn a_change_leaves_what_is_not_in_force_any_more() {
+        let before = Modes::default()
+            .with_private(1049, true)
+            .with_private(25, false)
+            .with_private(1000, true)
+            .with(KEYPAD, true);
+        let after = Modes::default().with_private(1002, true).with(INSERT, true);
+        assert_eq!(before.change(before), "");
+        assert_eq!(
+            before.change(after),
+            "\u{1b}[?1049l\u{1b}[?25h\u{1b}[?1000l\u{1b}[?1002h\u{1b}[4h\u{1b}>"
+        );
     }
 
     #[test]

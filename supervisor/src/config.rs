@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 mod choices;
 
-pub use choices::{Claims, From, LogFormat, MarksMode, OnExit, PtyMode, ShellIntegration};
+pub use choices::{Claims, From, LogFormat, MarksMode, OnExit, PtyMode, Restart, ShellIntegration};
 
 /// The flags of `shellward serve`. The configuration file has the same names as keys.
 #[derive(Debug, Default, Clone, Args, Deserialize)]
@@ -76,9 +76,21 @@ pub struct ServeArgs {
     /// The worker program [default: shellward-worker beside this program]
     #[arg(long, value_name = "PATH")]
     pub worker: Option<PathBuf>,
-    /// What happens to terminals when serve ends
+    /// What happens to terminals when serve is told to end (TERM, INT). Whatever this says, they
+    /// outlive a serve that is killed [default: dispose]
     #[arg(long, value_enum)]
     pub on_exit: Option<OnExit>,
+    /// How long the output of a terminal that is being watched waits for the next serve when this one
+    /// goes: seconds, or a number with s, m, h or d. After that it runs on, the oldest output giving
+    /// way [default: 5s]
+    #[arg(long, value_name = "TIME")]
+    pub reattach_grace: Option<String>,
+    /// How long terminals live without any serve: seconds, or a number with s, m, h or d [default: 1d]
+    #[arg(long, value_name = "TIME")]
+    pub orphan_timeout: Option<String>,
+    /// Whether a terminal whose worker process crashes gets a new shell [default: never]
+    #[arg(long, value_enum)]
+    pub restart: Option<Restart>,
     /// How long an exited terminal is kept that nobody is subscribed to: seconds, or a number with
     /// s, m, h or d [default: 1h]
     #[arg(long, value_name = "TIME")]
@@ -202,6 +214,9 @@ impl ServeArgs {
             state_dir: self.state_dir.or(file.state_dir),
             worker: self.worker.or(file.worker),
             on_exit: self.on_exit.or(file.on_exit),
+            reattach_grace: self.reattach_grace.or(file.reattach_grace),
+            orphan_timeout: self.orphan_timeout.or(file.orphan_timeout),
+            restart: self.restart.or(file.restart),
             keep_exited: self.keep_exited.or(file.keep_exited),
             ready_json: self.ready_json || file.ready_json,
             log: self.log.or(file.log),

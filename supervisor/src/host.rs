@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use shellward_protocol::message::{Limit, Marks};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, Semaphore, watch};
 
+use crate::clients_file::ClientsFile;
 use crate::core::{Core, Effect, Settings, TerminalKey};
 use crate::limits::{PARALLEL_STARTS, SHUTDOWN_TIME, STOPPED_WORKER_TIME, TERMINATE_TIME};
 use crate::metrics::Metrics;
@@ -18,7 +19,7 @@ use crate::worker_link::{self, Workers};
 /// Where the host is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// It does not know yet whether ptys work; clients wait.
+    /// It does not know yet whether ptys work, or takes terminals over; clients wait.
     Starting,
     /// Clients are served.
     Serving,
@@ -45,6 +46,11 @@ pub struct Host {
     pub(crate) marks: Marks,
     /// Whether shells are started with our script.
     pub(crate) integrate: bool,
+    /// How long output that is watched waits for the next supervisor.
+    pub(crate) reattach_grace_ms: u32,
+    /// How long terminals outlive their supervisor.
+    pub(crate) orphan_timeout_ms: u64,
+    clients: ClientsFile,
     reschedule: Notify,
     terminal_left: Notify,
     /// Somebody asked for an orderly end.
@@ -65,6 +71,8 @@ pub struct Parts {
     pub ptys: Ptys,
     /// See [`Host`].
     pub epoch: u64,
+    /// Where clients are remembered.
+    pub clients: ClientsFile,
     /// Path of `shellward-worker`.
     pub worker_binary: PathBuf,
     /// Directory of the workers' sockets.
@@ -77,6 +85,8 @@ pub struct Parts {
     pub marks: Marks,
     /// Whether shells are started with our script.
     pub integrate: bool,
+    /// How long terminals outlive their supervisor.
+    pub orphan_timeout: Duration,
 }
 
 impl Host {
@@ -85,7 +95,9 @@ impl Host {
     pub fn new(parts: Parts) -> Arc<Self> {
         // serverSeq must never go back, also not over a restart (design.md, "State").
         let seq = parts.epoch << 32;
-        let core = Core::new(parts.settings, seq);
+        let grace = parts.settings.reattach_grace.as_millis();
+        let mut core = Core::new(parts.settings, seq);
+        core.restore_clients(parts.clients.load());
         Arc::new_cyclic(|this| Self {
             metrics: core.metrics(),
             stage: watch::Sender::new(Stage::Starting),
@@ -95,11 +107,14 @@ impl Host {
             worker_binary: parts.worker_binary,
             worker_sockets: parts.worker_sockets,
             epoch: parts.epoch,
+            clients: parts.clients,
             start_slots: Semaphore::new(PARALLEL_STARTS),
             shell_limits: parts.shell_limits,
             shell_umask: parts.shell_umask,
             marks: parts.marks,
             integrate: parts.integrate,
+            reattach_grace_ms: u32::try_from(grace).unwrap_or(u32::MAX),
+            orphan_timeout_ms: u64::try_from(parts.orphan_timeout.as_millis()).unwrap_or(u64::MAX),
             reschedule: Notify::new(),
             terminal_left: Notify::new(),
             shutdown: Notify::new(),
@@ -152,7 +167,7 @@ impl Host {
             Effect::Start(plan) => {
                 tokio::spawn(async move {
                     worker_link::run(Arc::clone(&host), plan).await;
-                    host.terminal_left.notify_one();
+                    host.worker_left();
                 });
             }
             Effect::WatchEnd(key) => {
@@ -166,15 +181,30 @@ impl Host {
                     host.with_core(|core, _, _| core.probe_answered());
                 });
             }
-            Effect::Report => {
-                // A read from /proc may take a moment where a machine is busy.
+            Effect::SaveClients => {
+                // Files may be slow; who asks next waits for its turn there, not here.
                 tokio::task::spawn_blocking(move || {
-                    let pids = host.with_core(|core, _, _| core.worker_pids());
-                    let memory = worker_link::resident(&pids);
-                    host.with_core(|core, now, _| core.report(&memory, now));
+                    host.clients
+                        .save(|| host.with_core(|core, _, _| core.clients_to_save()));
+                });
+            }
+            Effect::Report => {
+                tokio::spawn(async move {
+                    host.look_at_workers().await;
+                    host.with_core(|core, now, _| core.report(now));
                 });
             }
         }
+    }
+
+    /// Takes over the workers that a supervisor before this one left.
+    pub async fn adopt(self: &Arc<Self>) {
+        worker_link::adopt_all(self).await;
+    }
+
+    /// Whoever waits for the last terminal looks again.
+    pub(crate) fn worker_left(&self) {
+        self.terminal_left.notify_one();
     }
 
     /// Asks a probe whether ptys work, and has the core say so from now on.
@@ -183,6 +213,20 @@ impl Host {
         let report = self.ptys.report();
         self.with_core(|core, _, _| core.set_probe(verdict.works(), report));
         verdict
+    }
+
+    /// Has the core know how the workers' processes are. A read from /proc may take a moment where a
+    /// machine is busy, so it is done beside everything else.
+    pub async fn look_at_workers(self: &Arc<Self>) {
+        let host = Arc::clone(self);
+        let looked = tokio::task::spawn_blocking(move || {
+            let pids = host.with_core(|core, _, _| core.worker_pids());
+            let seen = worker_link::look_at(&pids);
+            host.with_core(|core, _, _| core.workers_seen(seen));
+        });
+        if let Err(error) = looked.await {
+            tracing::warn!(%error, "the workers' processes could not be looked at");
+        }
     }
 
     async fn watch_end(&self, key: TerminalKey) {

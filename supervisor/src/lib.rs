@@ -7,8 +7,10 @@
 
 pub mod ahp;
 pub mod cli;
+pub mod clients_file;
 pub mod config;
 pub mod core;
+mod faults;
 pub mod front;
 pub mod host;
 pub mod limits;
@@ -20,6 +22,7 @@ pub mod ptys;
 pub mod rundir;
 pub mod scrollback;
 pub mod serve;
+mod service;
 pub mod signals;
 pub mod token;
 pub mod worker_link;

@@ -76,6 +76,18 @@ pub const SUBSCRIPTIONS: usize = 1024;
 /// through `reconnect`. A quarter of the 16 MiB that design.md allows a stopped reader to cost.
 pub const OUTBOX_BYTES: usize = 4 << 20;
 
+/// Messages that wait for a connection's writer before small output is joined: a writer that keeps
+/// up takes each turn's few at once, and they are never copied for it.
+pub const OUTBOX_JOIN_AFTER: usize = 8;
+
+/// Output in a larger message than this is not joined, in bytes: its envelope of some 150 bytes is
+/// less than 4 % of it, and the copy is made under the core's lock.
+pub const OUTBOX_JOIN_BYTES: usize = 4 << 10;
+
+/// Output is joined to no message that has more than this, in bytes: larger ones save nothing
+/// further, and a client handles one at a time.
+pub const OUTBOX_JOINED_BYTES: usize = 64 << 10;
+
 /// A terminal whose fastest reader has this much waiting is not read further, in bytes.
 pub const OUTBOX_PAUSE_BYTES: usize = 512 << 10;
 
@@ -95,6 +107,10 @@ pub const RECORD_AFTER_LOSS: Duration = Duration::from_secs(120);
 /// Clients remembered for `reconnect`; the one unseen for longest gives way.
 pub const REMEMBERED_CLIENTS: usize = 1024;
 
+/// The file that holds them, in bytes: an entry has about 150, and a host reads no more than this
+/// of a file that may be anything.
+pub const CLIENTS_FILE_BYTES: usize = 1 << 20;
+
 /// Requests that wait for one terminal which is starting or ending, or for the probe's answer, in
 /// number.
 pub const WAITING_REQUESTS: usize = 256;
@@ -113,6 +129,39 @@ pub const TERMINATE_TIME: Duration = Duration::from_secs(4);
 
 /// How long a stopped worker (SIGSTOP) may stay stopped before its terminal is ended.
 pub const STOPPED_WORKER_TIME: Duration = Duration::from_secs(5);
+
+/// A terminal that was watched when the former supervisor went does not wait for its readers with
+/// this much output, in bytes: less than the scrollback holds, so that whoever comes back still finds
+/// it in the snapshot.
+pub const HOLD_BYTES: usize = SCROLLBACK_CHARS / 2;
+
+/// How long a worker that was found may take to answer, at each step. A busy machine takes longer
+/// than a quiet one, but nobody is served before all were asked (field case S-36: no answer means
+/// unknown).
+pub const ADOPT_TIME: Duration = Duration::from_secs(3);
+
+/// How often a worker that did not answer is asked again, in the background.
+pub const ADOPT_AGAIN: Duration = Duration::from_secs(5);
+
+/// A token beside which no socket appears for this long is nobody's: [`START_TIME`], generously.
+pub const STALE_TOKEN_TIME: Duration = Duration::from_secs(60);
+
+/// Workers that are taken over at the same time: each may bring a scrollback along, twice.
+pub const PARALLEL_ADOPTIONS: usize = 16;
+
+/// How long output that was watched waits for the next supervisor, unless `--reattach-grace` says
+/// otherwise (issue 5).
+pub const REATTACH_GRACE: Duration = Duration::from_secs(5);
+
+/// How long terminals outlive their supervisor, unless `--orphan-timeout` says otherwise (issue 5).
+pub const ORPHAN_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
+
+/// How long a terminal waits before its shell is started again after a crash, the first time and
+/// each further time within [`CRASH_TIME`]. One more crash ends it (issue 5: three in a minute).
+pub const CRASH_DELAYS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
+
+/// How long a crash is remembered for [`CRASH_DELAYS`].
+pub const CRASH_TIME: Duration = Duration::from_secs(60);
 
 /// How long an orderly shutdown may take altogether.
 pub const SHUTDOWN_TIME: Duration = Duration::from_secs(8);
@@ -147,6 +196,14 @@ pub const PINGS: u32 = 64;
 /// See [`PINGS`]. Clients ping every few seconds.
 pub const PING_TIME: Duration = Duration::from_millis(250);
 
+/// How long nothing comes from a client, and its socket takes nothing, until it is asked with a
+/// WebSocket ping whether it is there. Clients that have something to fear (VS Code) ask us every 5 s.
+pub const PING_AFTER: Duration = Duration::from_secs(30);
+
+/// How long it may take to answer, or its socket to take something: four times the longest round
+/// trip seen on mobile networks. After both times a connection that was lost is dropped.
+pub const PING_ANSWER: Duration = Duration::from_secs(20);
+
 /// The longest connection token, in bytes.
 pub const TOKEN_BYTES: usize = 1024;
 
@@ -175,6 +232,7 @@ pub const LATENCY_BUCKETS: [(u64, &str); 15] = [
 
 /// The codes that refused requests are told apart by: every one this host gives. Whatever else there
 /// may be is counted as `other`, so that a scrape has the same lines for ever.
-pub const REFUSAL_CODES: [i32; 14] = [
+pub const REFUSAL_CODES: [i32; 15] = [
     400, 401, 403, 426, 429, 503, -32600, -32601, -32602, -32603, -32001, -32003, -32005, -32008,
+    -32009,
 ];

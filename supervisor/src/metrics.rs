@@ -102,6 +102,10 @@ pub struct Gauges {
     pub running: usize,
     /// Terminals whose shell has ended.
     pub exited: usize,
+    /// Terminals whose worker ended, and not their shell; they are not among the exited ones.
+    pub crashed: usize,
+    /// Terminals whose worker was stopped; they are not among the running ones.
+    pub unresponsive: usize,
     /// Terminals that were told to end.
     pub ending: usize,
     /// WebSockets.
@@ -110,6 +114,12 @@ pub struct Gauges {
     pub outbox_sum: usize,
     /// What waits for the one with the most, in bytes.
     pub outbox_max: usize,
+    /// Input that waits for all shells, in bytes.
+    pub input_sum: usize,
+    /// Input that waits for the shell with the most, in bytes.
+    pub input_max: usize,
+    /// Workers that a supervisor before this one left and that were not taken over.
+    pub unadopted: usize,
 }
 
 /// Everything that is counted.
@@ -119,12 +129,20 @@ pub struct Metrics {
     pub worker_starts: Counter,
     /// Worker processes that did not end as they should.
     pub worker_crashes: Counter,
+    /// Terminals that could not be started.
+    pub starts_failed: Counter,
+    /// Shells that were started again in their terminal.
+    pub worker_restarts: Counter,
+    /// Workers taken over from a supervisor before this one.
+    pub workers_adopted: Counter,
     /// Bytes that terminals wrote, as clients are sent them.
     pub output_bytes: Counter,
     /// Bytes that were typed and accepted.
     pub input_bytes: Counter,
     /// Connections closed for reading too slowly.
     pub slow_readers: Counter,
+    /// Connections dropped because the other side had gone without a word.
+    pub lost_connections: Counter,
     /// Requests that were refused.
     pub refused: Refusals,
     /// Dispatched actions that were refused.
@@ -153,7 +171,9 @@ impl Metrics {
         for (state, count) in [
             ("starting", now.starting),
             ("running", now.running),
+            ("unresponsive", now.unresponsive),
             ("exited", now.exited),
+            ("crashed", now.crashed),
             ("ending", now.ending),
         ] {
             out.sample(name, &[("state", state)], count);
@@ -169,6 +189,21 @@ impl Metrics {
                 "outbox_max_bytes",
                 "Bytes that wait for the connection with the most.",
                 now.outbox_max,
+            ),
+            (
+                "input_queue_bytes",
+                "Bytes of input that wait for all shells.",
+                now.input_sum,
+            ),
+            (
+                "input_queue_max_bytes",
+                "Bytes of input that wait for the shell with the most.",
+                now.input_max,
+            ),
+            (
+                "workers_unadopted",
+                "Workers that were left by a supervisor before and could not be taken over.",
+                now.unadopted,
             ),
         ] {
             let name = format!("shellward_{name}");
@@ -187,6 +222,21 @@ impl Metrics {
                 &self.worker_crashes,
             ),
             (
+                "worker_restarts",
+                "Shells that were started again in their terminal.",
+                &self.worker_restarts,
+            ),
+            (
+                "workers_adopted",
+                "Workers that were taken over from a supervisor before.",
+                &self.workers_adopted,
+            ),
+            (
+                "starts_failed",
+                "Terminals that could not be started.",
+                &self.starts_failed,
+            ),
+            (
                 "output_bytes",
                 "Bytes of terminals' output, as clients are sent them.",
                 &self.output_bytes,
@@ -200,6 +250,11 @@ impl Metrics {
                 "slow_readers_closed",
                 "Connections closed because they read too slowly.",
                 &self.slow_readers,
+            ),
+            (
+                "connections_lost",
+                "Connections dropped because the other side did not answer a ping.",
+                &self.lost_connections,
             ),
             (
                 "dispatches_refused",

@@ -9,7 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use axum::extract::ws::Utf8Bytes;
 use tokio::sync::Notify;
 
-use crate::limits::{OUTBOX_BYTES, OUTBOX_PAUSE_BYTES, OUTBOX_RESUME_BYTES};
+use crate::ahp::envelope::{JoinedOutput, OutputText};
+use crate::limits::{
+    OUTBOX_BYTES, OUTBOX_JOIN_AFTER, OUTBOX_JOIN_BYTES, OUTBOX_JOINED_BYTES, OUTBOX_PAUSE_BYTES,
+    OUTBOX_RESUME_BYTES,
+};
 
 /// Why we close a connection. The codes are WebSocket's (RFC 6455 section 7.4.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,9 +49,65 @@ impl Close {
     }
 }
 
+/// One message that waits.
+#[derive(Debug)]
+enum Waiting {
+    /// Anything; nothing is added to it.
+    Message(Utf8Bytes),
+    /// Output, in the buffer that all its readers share.
+    Output(OutputText),
+    /// Output that was joined for this reader alone.
+    Joined(JoinedOutput),
+}
+
+impl Waiting {
+    fn len(&self) -> usize {
+        match self {
+            Self::Message(text) => text.len(),
+            Self::Output(output) => output.text.len(),
+            Self::Joined(joined) => joined.as_str().len(),
+        }
+    }
+
+    fn into_text(self) -> Utf8Bytes {
+        match self {
+            Self::Message(text) => text,
+            Self::Output(output) => output.text,
+            Self::Joined(joined) => joined.into_text(),
+        }
+    }
+
+    /// Nothing will be added to it: gives back the room it had to grow.
+    fn settle(&mut self) {
+        if let Self::Joined(_) = self {
+            let joined = std::mem::replace(self, Self::Message(Utf8Bytes::default()));
+            *self = Self::Message(joined.into_text());
+        }
+    }
+
+    /// Adds the output that follows; false if it must wait for itself.
+    fn join(&mut self, next: &OutputText) -> bool {
+        let is_small = |bytes: usize| bytes <= OUTBOX_JOIN_BYTES;
+        match self {
+            _ if !is_small(next.text.len()) => false,
+            Self::Joined(joined) if joined.as_str().len() <= OUTBOX_JOINED_BYTES => {
+                joined.push(next)
+            }
+            Self::Output(first) if is_small(first.text.len()) => match first.join(next) {
+                Some(joined) => {
+                    *self = Self::Joined(joined);
+                    true
+                }
+                None => false,
+            },
+            _ => false,
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Inner {
-    messages: VecDeque<Utf8Bytes>,
+    messages: VecDeque<Waiting>,
     /// Of `messages` and of what the writer has taken but not sent.
     bytes: usize,
     close: Option<Close>,
@@ -79,19 +139,47 @@ impl Outbox {
 
     /// Adds a message. A connection that has too much waiting is closed instead.
     pub fn push(&self, message: Utf8Bytes) {
+        self.add(Waiting::Message(message));
+    }
+
+    /// The same for output. For a reader that is behind, small pieces of one terminal become one
+    /// message, as long as nothing else stands between them: what it is sent is then its data, not
+    /// a hundred envelopes.
+    pub fn push_output(&self, output: OutputText) {
+        self.add(Waiting::Output(output));
+    }
+
+    fn add(&self, message: Waiting) {
         let mut inner = self.lock();
         if inner.close.is_some() {
             return;
         }
         if inner.bytes > OUTBOX_BYTES {
             // What waits is worth nothing to a client that will ask again.
-            let dropped: usize = inner.messages.iter().map(|message| message.len()).sum();
+            let dropped: usize = inner.messages.iter().map(Waiting::len).sum();
             inner.bytes -= dropped;
             inner.messages.clear();
             self.set_close(&mut inner, Close::TOO_SLOW);
         } else {
-            inner.bytes += message.len();
-            inner.messages.push_back(message);
+            let inner = &mut *inner;
+            let is_behind = inner.messages.len() >= OUTBOX_JOIN_AFTER;
+            let mut bytes = message.len();
+            let mut joined = false;
+            if let Some(last) = inner.messages.back_mut().filter(|_| is_behind) {
+                let before = last.len();
+                if let Waiting::Output(output) = &message {
+                    joined = last.join(output);
+                }
+                if joined {
+                    bytes = last.len() - before;
+                } else {
+                    last.settle();
+                }
+            }
+            inner.bytes += bytes;
+            if !joined {
+                inner.messages.push_back(message);
+            }
         }
         drop(inner);
         self.ready.notify_one();
@@ -153,14 +241,17 @@ impl Outbox {
     /// Waits for work. For the connection's writer alone.
     pub async fn next(&self) -> Next {
         loop {
-            {
+            let taken = {
                 let mut inner = self.lock();
-                if !inner.messages.is_empty() {
-                    return Next::Send(std::mem::take(&mut inner.messages));
-                }
-                if let Some(close) = inner.close {
+                if inner.messages.is_empty()
+                    && let Some(close) = inner.close
+                {
                     return Next::Close(close);
                 }
+                std::mem::take(&mut inner.messages)
+            };
+            if !taken.is_empty() {
+                return Next::Send(taken.into_iter().map(Waiting::into_text).collect());
             }
             self.ready.notified().await;
         }
@@ -181,7 +272,9 @@ impl Outbox {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ahp::envelope::OutputEnvelope;
     use futures_util::FutureExt as _;
+    use serde_json::Value;
 
     fn message(bytes: usize) -> Utf8Bytes {
         "x".repeat(bytes).into()
@@ -215,6 +308,120 @@ mod tests {
         );
         assert!(!outbox.is_behind() && outbox.was_too_slow());
         assert_eq!(outbox.waiting(), 0);
+    }
+
+    fn output(channel: &str, text: &str, seq: u64) -> OutputText {
+        OutputEnvelope::new(&format!("\"{channel}\""), text).finish(seq)
+    }
+
+    /// Channel, data and number of every message; other messages as they are.
+    fn read(messages: impl IntoIterator<Item = Utf8Bytes>) -> Vec<(String, String, u64)> {
+        let part = |value: &Value| value.as_str().unwrap_or("").to_owned();
+        messages
+            .into_iter()
+            .map(|text| {
+                let params: Value = serde_json::from_str(&text).unwrap_or_default();
+                let params = &params["params"];
+                let data = part(&params["action"]["data"]);
+                let seq = params["serverSeq"].as_u64().unwrap_or(0);
+                (part(&params["channel"]), data, seq)
+            })
+            .collect()
+    }
+
+    fn taken(outbox: &Outbox) -> VecDeque<Utf8Bytes> {
+        match outbox.next().now_or_never() {
+            Some(Next::Send(messages)) => messages,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn s21_a_reader_that_is_not_behind_shares_the_buffer() {
+        let outbox = Outbox::default();
+        let all: Vec<OutputText> = (1..)
+            .take(OUTBOX_JOIN_AFTER)
+            .map(|seq| output("t:/1", "x", seq))
+            .collect();
+        for output in &all {
+            outbox.push_output(output.clone());
+        }
+        let messages = taken(&outbox);
+        assert_eq!(messages.len(), OUTBOX_JOIN_AFTER);
+        for (message, output) in messages.iter().zip(&all) {
+            assert_eq!(message.as_str().as_ptr(), output.text.as_str().as_ptr());
+        }
+    }
+
+    #[test]
+    fn s21_small_output_is_joined_for_a_reader_that_is_behind() {
+        let outbox = Outbox::default();
+        for _ in 0..OUTBOX_JOIN_AFTER {
+            outbox.push("{}".into());
+        }
+        let mut wanted = String::new();
+        let mut seq = 0;
+        for n in 0..10_000 {
+            seq += 1;
+            let text = format!("line {n}\r\n");
+            outbox.push_output(output("t:/1", &text, seq));
+            wanted.push_str(&text);
+        }
+        let last_of_first = seq;
+        // What stands between two pieces keeps them apart: another terminal, a message, a large piece.
+        outbox.push_output(output("t:/2", "other", seq + 1));
+        outbox.push_output(output("t:/1", "a", seq + 2));
+        outbox.push("{}".into());
+        outbox.push_output(output("t:/1", "b", seq + 3));
+        let large = "l".repeat(OUTBOX_JOIN_BYTES);
+        outbox.push_output(output("t:/1", &large, seq + 4));
+        outbox.push_output(output("t:/1", "c", seq + 5));
+        outbox.push_output(output("t:/1", "d", seq + 6));
+
+        let waiting = outbox.waiting();
+        let messages = taken(&outbox);
+        let bytes: usize = messages.iter().map(|message| message.len()).sum();
+        assert_eq!(bytes, waiting, "what was counted is what is sent");
+        for message in &messages {
+            assert!(message.len() <= OUTBOX_JOINED_BYTES + OUTBOX_JOIN_BYTES);
+            outbox.sent(message.len());
+        }
+        assert_eq!(outbox.waiting(), 0);
+        let mut all = read(messages).split_off(OUTBOX_JOIN_AFTER);
+        let rest = all.split_off(all.len() - 6);
+        assert!((2..10).contains(&all.len()), "{}", all.len());
+        assert!(all.windows(2).all(|pair| pair[0].2 < pair[1].2));
+        assert_eq!(all.last().unwrap().2, last_of_first);
+        assert_eq!(all.into_iter().map(|m| m.1).collect::<String>(), wanted);
+        let rest: Vec<_> = rest
+            .iter()
+            .map(|(channel, data, seq)| (channel.as_str(), data.as_str(), *seq))
+            .collect();
+        assert_eq!(
+            rest,
+            [
+                ("t:/2", "other", seq + 1),
+                ("t:/1", "a", seq + 2),
+                ("", "", 0),
+                ("t:/1", "b", seq + 3),
+                ("t:/1", &large, seq + 4),
+                ("t:/1", "cd", seq + 6),
+            ]
+        );
+    }
+
+    #[test]
+    fn s21_joined_output_has_the_same_bound() {
+        let outbox = Outbox::default();
+        let (mut seq, mut text) = (0, 0);
+        while !outbox.was_too_slow() {
+            seq += 1;
+            text += 100;
+            outbox.push_output(output("t:/1", &"x".repeat(100), seq));
+            assert!(outbox.waiting() <= OUTBOX_BYTES + OUTBOX_JOIN_BYTES);
+        }
+        // Nearly all of it was data; unjoined, more than half would have been envelopes.
+        assert!(text > OUTBOX_BYTES / 100 * 95, "{text}");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::geteuid;
@@ -184,6 +185,12 @@ impl RuntimeDir {
         client_socket(&self.path)
     }
 
+    /// Where clients are remembered. It stays at an orderly end: they come back to the next host.
+    #[must_use]
+    pub fn clients_file(&self) -> PathBuf {
+        self.path.join("clients.json")
+    }
+
     /// Removes what is in it, at an orderly end. The directory and its lock stay: removing a lock
     /// file that somebody is about to lock would let two hold it.
     pub fn clean(&self) {
@@ -215,16 +222,15 @@ pub fn next_epoch(state_dir: &Path) -> Result<u64, DirError> {
                 .read_to_string(&mut text)
                 .map_err(io_error("read", &path))?;
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => text.push('0'),
         Err(error) => return Err(io_error("read", &path)(error)),
     }
-    // A damaged file must not make serverSeq go back: the clock is far ahead of any count of starts.
-    let last = match text.trim() {
-        "" => 0,
-        number => number
-            .parse::<u64>()
-            .unwrap_or_else(|_| seconds_since_1970()),
-    };
+    // A damaged file (an empty one, after the machine lost its power) must not make serverSeq go
+    // back: the hours since 1970 are far ahead of any count of starts.
+    let last = text
+        .trim()
+        .parse::<u64>()
+        .unwrap_or_else(|_| hours_of(SystemTime::now()));
     // Below 2^21, so that epoch × 2^32 stays an exact JavaScript number (2^53).
     let epoch = (last % ((1 << 21) - 1)) + 1;
     let new = state_dir.join("epoch.new");
@@ -240,24 +246,51 @@ pub fn next_epoch(state_dir: &Path) -> Result<u64, DirError> {
     Ok(epoch)
 }
 
-fn seconds_since_1970() -> u64 {
-    std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |elapsed| elapsed.as_secs())
+/// Hours since 1970: they stay below 2^21 until the year 2209.
+fn hours_of(now: SystemTime) -> u64 {
+    now.duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |elapsed| elapsed.as_secs() / 3600)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::time::Duration;
 
     #[test]
     fn the_epoch_only_grows() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(next_epoch(dir.path()).unwrap(), 1);
         assert_eq!(next_epoch(dir.path()).unwrap(), 2);
-        fs::write(dir.path().join("epoch"), "rubbish").unwrap();
-        assert!(next_epoch(dir.path()).unwrap() > 2);
+        // More starts than one every half hour for ten years.
+        let many = 10 * 365 * 48;
+        for damage in ["rubbish", "", "-1", "99999999999999999999999"] {
+            fs::write(dir.path().join("epoch"), damage).unwrap();
+            let epoch = next_epoch(dir.path()).unwrap();
+            assert!(epoch > many, "{damage:?}: {epoch}");
+            assert_eq!(next_epoch(dir.path()).unwrap(), epoch + 1);
+        }
+    }
+
+    #[test]
+    fn the_clock_counts_only_where_the_file_is_damaged_and_may_say_anything() {
+        let at = |seconds: i64| {
+            let span = Duration::from_secs(seconds.unsigned_abs());
+            if seconds < 0 {
+                SystemTime::UNIX_EPOCH - span
+            } else {
+                SystemTime::UNIX_EPOCH + span
+            }
+        };
+        assert_eq!(hours_of(at(-1)), 0);
+        assert_eq!(hours_of(at(0)), 0);
+        assert_eq!(hours_of(at(1_796_000_000)), 498_888);
+        assert!(hours_of(at(1_i64 << 32)) < (1 << 21) - 1);
+        // With a file, no clock is looked at: there is none in what follows.
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("epoch"), "41\n").unwrap();
+        assert_eq!(next_epoch(dir.path()).unwrap(), 42);
     }
 
     #[test]

@@ -10,6 +10,8 @@
 use std::collections::VecDeque;
 
 use shellward_protocol::Modes;
+use shellward_protocol::kept::{self, Past};
+use shellward_protocol::limits::{CUTS_MAX, OUTPUT_CHUNK_MAX};
 use shellward_protocol::message::Cut as ToldCut;
 
 use crate::limits::{
@@ -154,6 +156,71 @@ impl Scrollback {
         if let Some(command) = command {
             command.end = Some(end);
         }
+    }
+
+    /// Older output than the first that will come gave way already.
+    pub fn begin_trimmed(&mut self) {
+        self.trimmed = true;
+    }
+
+    /// The modes in force at the end, as far as they were told.
+    #[must_use]
+    pub fn modes(&self) -> Modes {
+        self.told_modes
+    }
+
+    /// What a new subscriber would be given, as a worker keeps it: a shell that is started again
+    /// goes on behind it.
+    #[must_use]
+    pub fn past(&self) -> Vec<Past<'static>> {
+        let visible = self.visible();
+        let mut past = Vec::new();
+        if !visible.restore.is_empty() {
+            past.push(Past::Text {
+                cuts: Vec::new(),
+                data: visible.restore.into(),
+            });
+        }
+        let shown: usize = visible.parts.iter().map(|(_, text)| text.len()).sum();
+        let mut at = self.end - shown as u64;
+        let mut cuts = self.cuts.iter().peekable();
+        for (command, text) in visible.parts {
+            if let Some(command) = command {
+                past.push(Past::CommandStarted(kept::Started {
+                    line: command.line.clone().into(),
+                    at_ms: u64::try_from(command.timestamp).unwrap_or_default(),
+                }));
+            }
+            for piece in pieces(text) {
+                let end = at + piece.len() as u64;
+                let mut here = Vec::new();
+                while let Some(cut) = cuts.next_if(|cut| cut.place.byte <= end) {
+                    let place = cut.place.byte.checked_sub(at).filter(|at| *at > 0);
+                    if let Some(Ok(at)) = place.map(u32::try_from) {
+                        here.push(ToldCut {
+                            at,
+                            modes: cut.modes,
+                        });
+                    }
+                }
+                here.drain(..here.len().saturating_sub(CUTS_MAX));
+                past.push(Past::Text {
+                    cuts: here,
+                    data: piece.to_owned().into(),
+                });
+                at = end;
+            }
+            if let Some(end) = command.and_then(|command| command.end) {
+                past.push(Past::CommandFinished(kept::Finished {
+                    exit_code: end.exit_code.and_then(|code| i32::try_from(code).ok()),
+                    duration_ms: end
+                        .duration_ms
+                        .and_then(|time| u64::try_from(time).ok())
+                        .unwrap_or_default(),
+                }));
+            }
+        }
+        past
     }
 
     /// Forgets everything.
@@ -346,6 +413,16 @@ impl Scrollback {
         self.base_modes = modes;
         self.trimmed = true;
     }
+}
+
+/// Text in pieces that fit one frame each.
+fn pieces(mut text: &str) -> impl Iterator<Item = &str> {
+    std::iter::from_fn(move || {
+        let at = text.floor_char_boundary(OUTPUT_CHUNK_MAX);
+        let (piece, rest) = text.split_at(at);
+        text = rest;
+        (!piece.is_empty()).then_some(piece)
+    })
 }
 
 fn chars(text: &str) -> u64 {

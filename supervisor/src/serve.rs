@@ -12,17 +12,19 @@ use serde_json::json;
 use shellward_protocol::message::{Limit, Marks};
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::clients_file::ClientsFile;
 use crate::config::{
-    Address, Claims, From, MarksMode, PtyMode, ServeArgs, ShellIntegration, binding, check_shell,
-    time,
+    Address, Claims, From, MarksMode, OnExit, PtyMode, Restart, ServeArgs, ShellIntegration,
+    binding, check_shell, time,
 };
 use crate::core::Settings;
 use crate::front::door::Policy;
 use crate::front::{Front, Listener};
 use crate::host::{Host, Parts, Stage};
-use crate::limits::CLOSE_TIME;
+use crate::limits::{CLOSE_TIME, ORPHAN_TIMEOUT, REATTACH_GRACE};
 use crate::ptys::Ptys;
 use crate::rundir::{self, RuntimeDir};
+use crate::service;
 use crate::token::ConnectionToken;
 
 const DEFAULT_LISTEN: &str = "127.0.0.1:9190";
@@ -33,6 +35,8 @@ const DEFAULT_KEEP_EXITED: Duration = Duration::from_secs(3600);
 enum End {
     /// End the terminals first.
     Orderly,
+    /// Leave the terminals to the next supervisor.
+    Detach,
     /// Leave at once and touch nothing (SIGQUIT).
     AtOnce,
 }
@@ -52,10 +56,13 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     let directory = starting_directory(args.directory.as_deref())?;
     let shell = shell(args.shell.as_deref())?;
     let worker_binary = worker_binary(args.worker.as_deref())?;
-    let keep_exited = match &args.keep_exited {
-        Some(text) => time("keep-exited", text)?,
-        None => DEFAULT_KEEP_EXITED,
+    let duration = |flag, given: &Option<String>, default| match given {
+        Some(text) => time(flag, text),
+        None => Ok(default),
     };
+    let keep_exited = duration("keep-exited", &args.keep_exited, DEFAULT_KEEP_EXITED)?;
+    let reattach_grace = duration("reattach-grace", &args.reattach_grace, REATTACH_GRACE)?;
+    let orphan_timeout = duration("orphan-timeout", &args.orphan_timeout, ORPHAN_TIMEOUT)?;
     let runtime = RuntimeDir::open(&rundir::runtime_dir(args.runtime_dir.clone())?)?;
     let state_dir = std::path::absolute(rundir::state_dir(args.state_dir.clone())?)?;
     rundir::private_dir(&state_dir)?;
@@ -87,6 +94,8 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
             claims_open: args.claims == Some(Claims::Open),
             input_from_holder: args.input_from == Some(From::Holder),
             size_from_holder: args.size_from == Some(From::Holder),
+            reattach_grace,
+            restart_on_crash: args.restart == Some(Restart::OnCrash),
             check_shell,
             account: account(),
             about: json!({
@@ -99,6 +108,7 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
             }),
         },
         epoch,
+        clients: ClientsFile::new(runtime.clients_file()),
         ptys: Ptys::new(
             args.pty.unwrap_or_default(),
             args.pty_binding.clone().map(binding).transpose()?,
@@ -113,6 +123,7 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
             MarksMode::Keep => Marks::Keep,
         },
         integrate: args.shell_integration.unwrap_or_default() == ShellIntegration::Auto,
+        orphan_timeout,
     });
     let sockets: Vec<PathBuf> = listeners
         .iter()
@@ -132,7 +143,7 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
         tasks.spawn(front.clone().serve(listener));
     }
     let probed = tokio::select! {
-        verdict = host.ask_probe() => Ok(verdict.works()),
+        (verdict, ()) = async { tokio::join!(host.ask_probe(), host.adopt()) } => Ok(verdict.works()),
         end = signals.wait(&host) => Err(end),
     };
     let pty = match probed {
@@ -143,8 +154,12 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
         }
         Ok(pty) => pty,
         Err(End::AtOnce) => return Ok(()),
-        Err(End::Orderly) => {
+        Err(End::Orderly | End::Detach) => {
             host.set_stage(Stage::Ending);
+            // Some may have been taken over already.
+            if args.on_exit != Some(OnExit::Keep) && !host.end_terminals().await {
+                tracing::warn!("some terminals did not end in time");
+            }
             tidy(&host, &runtime, &sockets).await;
             return Ok(());
         }
@@ -165,12 +180,19 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
         token_file.as_deref(),
         pty,
     );
+    if announced.is_ok() {
+        service::ready();
+    }
 
     let end = tokio::select! {
-        end = signals.wait(&host), if announced.is_ok() => end,
+        end = signals.wait(&host), if announced.is_ok() => match (end, args.on_exit) {
+            (End::Orderly, Some(OnExit::Keep)) => End::Detach,
+            (end, _) => end,
+        },
         () = host.shutdown.notified(), if announced.is_ok() => End::Orderly,
         else => End::Orderly,
     };
+    service::stopping();
     if end == End::AtOnce {
         tracing::info!("leaving at once; terminals are not touched");
         return Ok(());
@@ -178,7 +200,12 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     tracing::info!("ending");
     // Monitoring is answered to the last; clients are not taken any more.
     host.set_stage(Stage::Ending);
-    if !host.end_terminals().await {
+    if end == End::Detach {
+        tracing::info!(
+            "terminals run on; the next serve over this runtime directory takes them over"
+        );
+        host.with_core(|core, _, _| core.detach());
+    } else if !host.end_terminals().await {
         tracing::warn!("some terminals did not end in time");
     }
     tasks.abort_all();

@@ -94,17 +94,28 @@ impl ConnectionToken {
                 return Err(TokenError::Unusable);
             }
         }
+        if path.exists() {
+            return Self::read(path);
+        }
+        // Written beside its place and put there whole: where the disk is full, or we are killed
+        // here, no half token is left for the next start to find.
+        let new = path.with_extension(format!("{}.new", std::process::id()));
         let made = OpenOptions::new()
             .write(true)
-            .create_new(true)
+            .create(true)
+            .truncate(true)
             .mode(0o600)
-            .open(path);
+            .open(&new)
+            .and_then(|mut file| {
+                file.write_all(text.as_bytes())?;
+                file.write_all(b"\n")?;
+                fs::hard_link(&new, path)
+            });
+        // There is a better one, or there is none; either way it is not wanted any more.
+        fs::remove_file(&new).ok();
         match made {
-            Ok(mut file) => {
-                file.write_all(text.as_bytes()).map_err(failed)?;
-                file.write_all(b"\n").map_err(failed)?;
-                Self::new(text.as_bytes())
-            }
+            Ok(()) => Self::new(text.as_bytes()),
+            // Somebody with the same state directory was faster.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Self::read(path),
             Err(error) => Err(failed(error)),
         }

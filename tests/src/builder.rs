@@ -1,10 +1,8 @@
 //! What a host is started with.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -12,7 +10,6 @@ use tempfile::TempDir;
 
 use crate::host::Host;
 use crate::leftovers::Marks;
-use crate::proc::{self, Process};
 use crate::{DEADLINE, on_pipes, unique};
 
 /// The folder of the binaries under test.
@@ -143,15 +140,21 @@ impl HostBuilder {
         self.run_with(&["unshare", "--mount", "/bin/sh", "-c", &script])
     }
 
-    /// Runs the host as another user, with copies of the binaries that this user can reach, and
-    /// with at most `processes` processes and threads if given. Needs root.
-    pub fn as_user(mut self, uid: u32, processes: Option<u32>) -> Self {
+    /// Runs copies of the binaries, in the folder's `bin`.
+    pub fn own_binaries(mut self) -> Self {
         let own = self.folder.path().join("bin");
         fs::create_dir(&own).unwrap();
         for name in ["shellward", "shellward-worker"] {
             fs::copy(self.binaries.join(name), own.join(name)).unwrap();
         }
         self.binaries = own;
+        self
+    }
+
+    /// Runs the host as another user, with copies of the binaries that this user can reach, and
+    /// with at most `processes` processes and threads if given. Needs root.
+    pub fn as_user(mut self, uid: u32, processes: Option<u32>) -> Self {
+        self = self.own_binaries();
         for path in [
             self.folder.path().to_owned(),
             self.folder.path().join("home"),
@@ -265,34 +268,19 @@ impl HostBuilder {
         };
         let log = self.folder.path().join("log");
         let (name, value) = marks.variable.split_once('=').unwrap();
-        let mut child = self
-            .command()
+        let mut command = self.command();
+        command
             .env(name, value)
             .stdout(Stdio::piped())
-            .stderr(append(&log))
-            .spawn()
-            .expect("shellward");
-        let stdout = child.stdout.take().unwrap();
-        let (sender, receiver) = mpsc::channel();
-        std::thread::spawn(move || {
-            let mut reader = BufReader::new(stdout);
-            let mut line = String::new();
-            if reader.read_line(&mut line).is_ok() {
-                let _ = sender.send(line);
-            }
-            // Whatever else it prints is read, so that it cannot block.
-            let mut rest = Vec::new();
-            let _ = reader.read_to_end(&mut rest);
-        });
-        let ready = receiver
-            .recv_timeout(DEADLINE)
-            .ok()
-            .and_then(|line| serde_json::from_str::<Value>(&line).ok());
+            .stderr(append(&log));
+        let child = command.spawn().expect("shellward");
         // What we started, until more is known: with 0 here, the end of a host that never was
         // would be the end of everything on the machine.
         let started = child.id().cast_signed();
         let mut host = Host {
             child,
+            command,
+            orphans: Vec::new(),
             binaries: self.binaries.clone(),
             runtime_dir: self.runtime_dir(),
             folder: Some(self.folder),
@@ -305,25 +293,7 @@ impl HostBuilder {
             marks,
             ended: false,
         };
-        let Some(ready) = ready else {
-            panic!("no ready line within {DEADLINE:?}; log:\n{}", host.log());
-        };
-        host.url = ready["url"].as_str().expect("url").to_owned();
-        host.socket = ready["socket"].as_str().expect("socket").to_owned();
-        // The host's own number may be of another namespace; what counts here is ours.
-        host.pid = std::iter::once(Process::read(started))
-            .flatten()
-            .chain(proc::descendants(started))
-            .find(|process| process.name == "shellward")
-            .expect("the host's process")
-            .pid;
-        host.token = ready["tokenFile"].as_str().map(|file| {
-            fs::read_to_string(file)
-                .expect("token file")
-                .trim()
-                .to_owned()
-        });
-        host.ready = ready;
+        host.wait_ready();
         host
     }
 }

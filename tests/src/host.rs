@@ -1,8 +1,10 @@
 //! The real `shellward serve`, in a directory of its own.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -21,6 +23,10 @@ const STOP_LIMIT: Duration = Duration::from_secs(15);
 /// A running host. Dropping it stops it and checks that nothing is left.
 pub struct Host {
     pub(crate) child: Child,
+    /// What it was started by, to start it again.
+    pub(crate) command: Command,
+    /// What was below supervisors that crashed.
+    pub(crate) orphans: Vec<Process>,
     pub(crate) binaries: PathBuf,
     pub(crate) runtime_dir: PathBuf,
     pub(crate) folder: Option<TempDir>,
@@ -53,6 +59,76 @@ impl Host {
 
     pub fn builder() -> HostBuilder {
         HostBuilder::new()
+    }
+
+    /// Takes in what a host says when it is ready, after [`HostBuilder::start`] has started it.
+    #[track_caller]
+    pub(crate) fn wait_ready(&mut self) {
+        let started = self.child.id().cast_signed();
+        let stdout = self.child.stdout.take().unwrap();
+        let (sender, receiver) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut reader = BufReader::new(stdout);
+            let mut line = String::new();
+            if reader.read_line(&mut line).is_ok() {
+                let _ = sender.send(line);
+            }
+            // Whatever else it prints is read, so that it cannot block.
+            let mut rest = Vec::new();
+            let _ = reader.read_to_end(&mut rest);
+        });
+        let ready = receiver
+            .recv_timeout(DEADLINE)
+            .ok()
+            .and_then(|line| serde_json::from_str::<Value>(&line).ok());
+        let Some(ready) = ready else {
+            panic!("no ready line within {DEADLINE:?}; log:\n{}", self.log());
+        };
+        self.url = ready["url"].as_str().expect("url").to_owned();
+        self.socket = ready["socket"].as_str().expect("socket").to_owned();
+        // The host's own number may be of another namespace; what counts here is ours.
+        self.pid = std::iter::once(Process::read(started))
+            .flatten()
+            .chain(proc::descendants(started))
+            .find(|process| process.name == "shellward")
+            .expect("the host's process")
+            .pid;
+        self.token = ready["tokenFile"].as_str().map(|file| {
+            // In a mount namespace of the host's own it may be seen from there alone.
+            fs::read_to_string(file)
+                .or_else(|_| fs::read_to_string(format!("/proc/{}/root{file}", self.pid)))
+                .expect("token file")
+                .trim()
+                .to_owned()
+        });
+        self.ready = ready;
+    }
+
+    /// Kills the supervisor alone, as a crash does. What was below it goes on, and is looked for
+    /// at the end.
+    #[track_caller]
+    pub fn crash(&mut self) {
+        self.remember_family();
+        self.signal(Signal::SIGKILL);
+        self.wait_end();
+    }
+
+    /// Has everything that is below the supervisor now looked for at the end.
+    pub fn remember_family(&mut self) {
+        self.orphans.extend(proc::descendants(self.pid));
+    }
+
+    /// Starts a supervisor that has ended once more: the same words, the same directories.
+    #[track_caller]
+    pub fn start_again(&mut self) {
+        self.spawn_again();
+        self.wait_ready();
+    }
+
+    /// The same without waiting until it is ready: it will not live to see that.
+    pub fn spawn_again(&mut self) {
+        self.child = self.command.spawn().expect("shellward");
+        self.pid = self.child.id().cast_signed();
     }
 
     pub fn folder(&self) -> &Path {
@@ -169,6 +245,20 @@ impl Host {
             .collect()
     }
 
+    /// Every worker of this host, also those of a supervisor before.
+    pub fn every_worker(&self) -> Vec<Process> {
+        leftovers::processes(&self.marks, &self.orphans)
+            .into_iter()
+            .chain(self.workers())
+            .filter(Process::is_worker)
+            .fold(Vec::new(), |mut all, worker| {
+                if all.iter().all(|known| known.pid != worker.pid) {
+                    all.push(worker);
+                }
+                all
+            })
+    }
+
     pub fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.pid), signal).expect("the host runs");
     }
@@ -211,14 +301,19 @@ impl Host {
     fn end(&mut self) -> Vec<String> {
         self.ended = true;
         let mut faults = Vec::new();
-        let mut family = proc::descendants(self.pid);
+        let family = |host: &Self| {
+            let mut family = proc::descendants(host.pid);
+            family.extend(host.orphans.iter().cloned());
+            family
+        };
+        let mut seen = family(self);
         if self.child.try_wait().unwrap().is_none() {
             let zombies =
                 leftovers::settle(Duration::from_secs(2), || leftovers::zombies(self.pid));
             if !zombies.is_empty() {
                 faults.push(format!("zombies: {zombies:?}"));
             }
-            family = proc::descendants(self.pid);
+            seen = family(self);
             let _ = kill(Pid::from_raw(self.pid), Signal::SIGTERM);
             let end = Instant::now() + STOP_LIMIT;
             loop {
@@ -242,7 +337,7 @@ impl Host {
             }
         }
         let left = leftovers::settle(Duration::from_secs(3), || {
-            leftovers::processes(&self.marks, &family)
+            leftovers::processes(&self.marks, &seen)
         });
         for process in &left {
             faults.push(format!(

@@ -12,7 +12,8 @@ use crate::proc::{self, Process};
 pub struct Marks {
     /// `NAME=1`, in the environment of the host and so of every shell.
     pub variable: String,
-    /// The runtime directory, on the command lines of the host and maybe of workers.
+    /// The runtime directory, on the command lines of the host and maybe of workers; what arms
+    /// faults lies beside it and begins alike, and is in the environment of all of them.
     pub directory: String,
 }
 
@@ -24,7 +25,9 @@ pub fn processes(marks: &Marks, seen: &[Process]) -> Vec<Process> {
         if process.is_zombie() || process.pid == me {
             continue;
         }
-        let marked = proc::environment(process.pid).contains(&marks.variable)
+        let marked = proc::environment(process.pid)
+            .iter()
+            .any(|entry| *entry == marks.variable || entry.contains(&marks.directory))
             || proc::command_line(process.pid).contains(&marks.directory)
             || seen
                 .iter()

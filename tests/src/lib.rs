@@ -7,14 +7,18 @@
 pub mod bare;
 pub mod binding;
 pub mod builder;
+pub mod counting;
+pub mod faults;
 pub mod folded;
 pub mod host;
+pub mod lean;
 pub mod leftovers;
 pub mod official;
 pub mod probe;
 pub mod proc;
 pub mod raw;
 pub mod session;
+pub mod soak;
 pub mod term;
 mod wire;
 
@@ -23,6 +27,7 @@ use std::time::{Duration, Instant};
 pub use builder::HostBuilder;
 pub use folded::Folded;
 pub use host::Host;
+pub use lean::Lean;
 pub use official::Official;
 pub use raw::{Raw, RpcError};
 pub use serde_json::{Value, json};

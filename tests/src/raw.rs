@@ -117,6 +117,14 @@ impl Raw {
             .expect("the upgrade")
     }
 
+    /// Over the unix socket without the token: known by its user alone.
+    pub async fn connect_as_user(host: &Host) -> Self {
+        let stream = UnixStream::connect(&host.socket).await.expect("connect");
+        upgrade(Box::new(stream), "ws://localhost/", &[])
+            .await
+            .expect("the upgrade")
+    }
+
     /// Connected, initialized with 1.0.0, subscribed to the root.
     pub async fn open(host: &Host) -> Self {
         let mut raw = Self::connect(host).await;

@@ -189,11 +189,22 @@ async fn the_numbers_move_by_exactly_what_was_done() {
     assert_eq!(entries[0]["outputBytes"], terminal.seen.len());
     assert_eq!(entries[0]["inputBytes"], typed);
     assert_eq!(entries[1]["inputBytes"], 0);
-    let all: u64 = entries
-        .iter()
-        .map(|entry| entry["outputBytes"].as_u64().unwrap())
-        .sum();
-    wait_metric(&host, OUTPUT, all as f64).await;
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        let all: u64 = [&terminal, &second]
+            .map(|terminal| {
+                host.ps_entry(&terminal.uri)["outputBytes"]
+                    .as_u64()
+                    .unwrap()
+            })
+            .iter()
+            .sum();
+        let now = scrape(&host).await[OUTPUT];
+        if now == all as f64 {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{OUTPUT} is {now} and not {all}");
+    }
 
     // Refusals: a request with each of three codes, and two dispatches.
     raw.request("nonsense", json!({})).await.unwrap_err();
@@ -225,13 +236,16 @@ async fn the_numbers_move_by_exactly_what_was_done() {
     assert_eq!(now[CRASHES], 0.0);
     kill(Pid::from_raw(host.pids(&second.uri).0), Signal::SIGKILL).unwrap();
     let now = wait_metric(&host, CRASHES, 1.0).await;
-    assert_eq!(now[&state("exited")], 2.0);
+    assert_eq!(now[&state("exited")], 1.0);
+    assert_eq!(now[&state("crashed")], 1.0);
+    assert_eq!(host.ps_entry(&second.uri)["state"], "crashed");
     raw.request("disposeTerminal", json!({"channel": second.uri}))
         .await
         .unwrap();
     other.close().await;
     let now = wait_metric(&host, "shellward_connections", 1.0).await;
     assert_eq!(now[&state("exited")], 1.0);
+    assert_eq!(now[&state("crashed")], 0.0);
     assert_eq!(now[STARTS], 2.0);
     host.stop();
 }
@@ -457,19 +471,27 @@ async fn ps_has_the_figures_of_each_terminal() {
     assert_eq!(
         head.split_whitespace().collect::<Vec<_>>(),
         [
-            "ID", "STATE", "UPTIME", "ON", "SIZE", "WORKER", "SHELL", "TITLE", "CLAIM", "URI"
+            "ID", "STATE", "UPTIME", "ON", "SIZE", "WORKER", "SHELL", "MEMORY", "OUT", "IN",
+            "RESTARTS", "ACCOUNT", "TITLE", "CLAIM", "URI"
         ]
     );
     let row: Vec<&str> = table.lines().nth(2).unwrap().split_whitespace().collect();
     assert!(row[2].ends_with('s'), "{row:?}");
 
-    // Its worker is gone; what was counted stays.
+    // Its worker stays, for the next supervisor; once it is gone, what was counted stays.
     terminal.line("exit").await;
     terminal.wait_exit().await;
+    assert_eq!(host.ps_entry(&terminal.uri)["workerPid"], worker);
+    kill(
+        Pid::from_raw(i32::try_from(worker).unwrap()),
+        Signal::SIGKILL,
+    )
+    .unwrap();
     let entry = poll_for("the worker's end", DEADLINE, || {
         let entry = host.ps_entry(&terminal.uri);
         entry["workerPid"].is_null().then_some(entry)
     });
+    assert_eq!(entry["state"], "exited", "{entry}");
     assert!(entry.get("memoryBytes").is_none(), "{entry}");
     assert!(entry["uptimeSeconds"].as_u64() >= Some(uptime), "{entry}");
     assert_eq!(entry["outputBytes"], terminal.seen.len());

@@ -355,6 +355,81 @@ async fn the_newest_socket_of_a_client_is_the_client() {
     host.stop();
 }
 
+/// `reconnect` over a connection that is there already.
+async fn reconnect_over(raw: &Raw, client_id: &str) -> Result<Value, shellward_tests::RpcError> {
+    raw.become_client(client_id);
+    let params = json!({
+        "clientId": client_id, "lastSeenServerSeq": 0, "subscriptions": [ROOT],
+    });
+    raw.request("reconnect", params).await
+}
+
+#[tokio::test]
+async fn nobody_comes_back_as_somebody_else() {
+    let host = Host::dash();
+    let owner = Raw::open(&host).await;
+    let id = owner.client_id();
+    let terminal = Term::create(&owner).await;
+
+    // The owner of the socket without the token is somebody else than who has the token.
+    let thief = Raw::connect_as_user(&host).await;
+    let error = reconnect_over(&thief, &id).await.unwrap_err();
+    assert_eq!(error.code, -32008);
+    let error = thief.initialize(&["1.0.0"]).await.unwrap_err();
+    assert_eq!(error.code, -32009, "{error:?}");
+    assert!(error.message.contains("clientId"), "{error:?}");
+    owner.settle().await;
+    // Refused is not closed: under a name of its own it is welcome.
+    thief.become_client("somebody");
+    thief.initialize(&["1.0.0"]).await.unwrap();
+    let entry = host.ps_entry(&terminal.uri);
+    assert_eq!(entry["claim"]["clientId"], id.as_str());
+
+    // With the token it is the same client, whichever way it comes.
+    let same = Raw::connect_unix(&host).await;
+    reconnect_over(&same, &id).await.unwrap();
+    owner.wait_closed().await;
+    same.close().await;
+
+    // Once nobody is there, the name is free; then it is the newcomer's.
+    let newcomer = poll_until_initialized(&host, &id).await;
+    let late = Raw::connect(&host).await;
+    assert_eq!(reconnect_over(&late, &id).await.unwrap_err().code, -32008);
+    assert_eq!(late.initialize(&["1.0.0"]).await.unwrap_err().code, -32009);
+    newcomer.settle().await;
+    host.stop();
+}
+
+/// Takes over `id` as the socket's user; the host may still be about to notice who has left.
+async fn poll_until_initialized(host: &Host, id: &str) -> Raw {
+    let end = std::time::Instant::now() + DEADLINE;
+    loop {
+        let raw = Raw::connect_as_user(host).await;
+        raw.become_client(id);
+        match raw.initialize(&["1.0.0"]).await {
+            Ok(_) => return raw,
+            Err(error) => assert_eq!(error.code, -32009),
+        }
+        assert!(std::time::Instant::now() < end, "{id} never became free");
+    }
+}
+
+#[tokio::test]
+async fn without_a_token_tcp_and_the_sockets_user_are_different() {
+    let host = Host::builder()
+        .dash()
+        .flag("--without-connection-token")
+        .start();
+    let raw = Raw::open(&host).await;
+    let id = raw.client_id();
+    let user = Raw::connect_as_user(&host).await;
+    assert_eq!(reconnect_over(&user, &id).await.unwrap_err().code, -32008);
+    let again = Raw::connect(&host).await;
+    reconnect_over(&again, &id).await.unwrap();
+    raw.wait_closed().await;
+    host.stop();
+}
+
 #[tokio::test]
 async fn a_reconnected_client_keeps_its_version() {
     let host = Host::dash();

@@ -449,8 +449,8 @@ async fn s16_the_secret_is_nowhere_where_a_child_could_find_it() {
         let workers = session.host.runtime_dir().join("w1");
         assert_eq!(
             fs::read_dir(&workers).unwrap().count(),
-            1,
-            "{shell}: only the socket"
+            2,
+            "{shell}: only the socket and what attaches to it"
         );
         session.host.stop();
     }

@@ -23,6 +23,7 @@ use shellward_protocol::message::Size;
 use shellward_protocol::{ToWorker, WireError};
 
 use crate::ending::{DEFAULT_GRACE, Ending};
+use crate::faults;
 use crate::link::{Admission, Link, LinkError, Pending, ReadEnd};
 use crate::log;
 use crate::outbox::Outbox;
@@ -134,6 +135,7 @@ impl EventLoop {
             let now = Instant::now();
             self.advance(now)?;
             if self.is_done(now) {
+                faults::hit("worker.leaving");
                 return Ok(());
             }
             let ready = self.wait(now)?;
@@ -236,8 +238,10 @@ impl EventLoop {
             let is_readable = PollFlags::POLLIN | PollFlags::POLLHUP | PollFlags::POLLERR;
             if ready.terminal.intersects(is_readable) && self.outbox.has_room() {
                 terminal.read_output(now, &mut self.outbox)?;
+                faults::hit("worker.output-read");
                 self.report_input(now)?;
                 self.flush(now);
+                faults::hit("worker.output-sent");
             }
         }
         self.greet(&ready.pending, now)?;

@@ -15,6 +15,7 @@ mod environment;
 mod escape;
 mod event_loop;
 mod exec_stage;
+mod faults;
 mod frame;
 mod input;
 mod integration;

@@ -25,6 +25,7 @@ use shellward_protocol::limits::PAYLOAD_MAX;
 use shellward_protocol::{Boot, FrameDecoder, WireError};
 
 use crate::event_loop::{EventLoop, LoopError};
+use crate::faults;
 use crate::link::Admission;
 use crate::sys;
 
@@ -94,6 +95,7 @@ fn start() -> Result<(EventLoop, OwnSocket), RunError> {
     dup2_stdin(&null).map_err(system("let go of stdin"))?;
 
     let (listener, socket) = listen(&boot.path)?;
+    faults::hit("worker.listening");
     let mut scripts = boot.path.into_os_string();
     scripts.push(".d");
     let scripts = PathBuf::from(scripts);
@@ -161,6 +163,7 @@ fn listen(path: &Path) -> Result<(UnixListener, OwnSocket), RunError> {
     if !path.is_absolute() {
         return Err(failed(io::Error::other("the path is not absolute")));
     }
+    faults::check("worker.listen").map_err(failed)?;
     let name = path.to_fs_name::<GenericFilePath>().map_err(failed)?;
     let Listener::UdSocket(listener) = ListenerOptions::new()
         .name(name)

@@ -20,6 +20,7 @@ use crate::command::{self, Plan};
 use crate::environment::{self, Account, Environment, EnvironmentError, Sources};
 use crate::escape::{escaped, shortened};
 use crate::exec_stage::Orders;
+use crate::faults;
 use crate::integration::{Installed, Shell, install};
 use crate::output::Output;
 use crate::terminal::pipes::Pipes;
@@ -130,7 +131,9 @@ pub(crate) fn start(
     };
     let (side, pid) = match &start.mode {
         Mode::Pty(binding) => {
+            faults::check("worker.open-pty").map_err(|error| PtyError::Open(error.into()))?;
             let mut pty = pty::open(binding.as_slice(), size)?;
+            faults::check("worker.fork").map_err(|error| PtyError::Spawn(error.into()))?;
             let pid = pty.spawn(&program)?;
             (Side::pty(pty, now), pid)
         }
@@ -139,6 +142,7 @@ pub(crate) fn start(
             (Side::Pipes(pipes), pid)
         }
     };
+    faults::hit("worker.forked");
     let shell = i32::try_from(pid).map_err(|_| PtyError::Binding("usable process id"))?;
     let shell = Pid::from_raw(shell);
     let output = Output::new(

@@ -10,6 +10,8 @@ use ahp_types::state::{
     TerminalLifecycleState, TerminalRunningLifecycleState, TerminalState, TerminalUnclassifiedPart,
 };
 use serde::Serialize;
+use shellward_protocol::Modes;
+use shellward_protocol::kept::Past;
 use shellward_protocol::message::{Cut, Size};
 
 use super::action::HostAction;
@@ -107,6 +109,29 @@ impl TerminalDocument {
     /// Appends output that is being sent.
     pub fn append(&mut self, text: &str, cuts: &[Cut]) {
         self.scrollback.push(text, cuts);
+    }
+
+    /// Older output than the first that will come gave way already.
+    pub fn begin_trimmed(&mut self) {
+        self.scrollback.begin_trimmed();
+    }
+
+    /// The modes in force at its end, as far as they were told.
+    #[must_use]
+    pub fn modes(&self) -> Modes {
+        self.scrollback.modes()
+    }
+
+    /// What was shown, for a worker to keep.
+    #[must_use]
+    pub fn past(&self) -> Vec<Past<'static>> {
+        self.scrollback.past()
+    }
+
+    /// A new shell runs in it. Nothing tells that to those who have seen the exit.
+    pub fn run_again(&mut self) {
+        self.state.lifecycle = TerminalLifecycleState::Running(TerminalRunningLifecycleState {});
+        self.signal = None;
     }
 
     /// The claim in force.

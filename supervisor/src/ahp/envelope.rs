@@ -3,6 +3,9 @@
 //! `serverSeq` stands last, so that an output envelope can be made before the host's counter is
 //! known and finished by appending a few digits.
 
+use std::ops::Range;
+
+use axum::extract::ws::Utf8Bytes;
 use serde::Serialize;
 
 use super::rpc::to_json;
@@ -50,7 +53,11 @@ pub fn rejection(
 ///
 /// The one place where output is serialised: once per chunk, whatever the number of readers.
 #[derive(Debug)]
-pub struct OutputEnvelope(String);
+pub struct OutputEnvelope {
+    text: String,
+    /// Where its text stands, without the quotes.
+    data: Range<usize>,
+}
 
 impl OutputEnvelope {
     /// `channel_json` is the channel as a JSON string, quotes included.
@@ -61,22 +68,102 @@ impl OutputEnvelope {
         json.extend_from_slice(br#"{"jsonrpc":"2.0","method":"action","params":{"channel":"#);
         json.extend_from_slice(channel_json.as_bytes());
         json.extend_from_slice(br#","action":{"type":"terminal/data","data":"#);
+        let start = json.len() + 1;
         if serde_json::to_writer(&mut json, text).is_err() {
             json.extend_from_slice(b"\"\"");
         }
+        let data = start..json.len() - 1;
         json.extend_from_slice(br#"},"serverSeq":"#);
-        Self(String::from_utf8(json).unwrap_or_default())
+        Self {
+            text: String::from_utf8(json).unwrap_or_default(),
+            data,
+        }
     }
 
     /// The whole envelope.
     #[must_use]
-    pub fn finish(mut self, seq: u64) -> String {
+    pub fn finish(mut self, seq: u64) -> OutputText {
         use std::fmt::Write as _;
         // Writing to a string cannot fail.
-        if write!(self.0, "{seq}}}}}").is_err() {
-            self.0.clear();
+        if write!(self.text, "{seq}}}}}").is_err() {
+            self.text.clear();
         }
-        self.0
+        OutputText {
+            text: self.text.into(),
+            data: self.data,
+        }
+    }
+}
+
+/// A whole `terminal/data` envelope that all its readers share, and where its data stands in it: so
+/// that two can become one without reading them again.
+#[derive(Debug, Clone)]
+pub struct OutputText {
+    /// The envelope.
+    pub text: Utf8Bytes,
+    data: Range<usize>,
+}
+
+/// Output of one terminal that waited for one reader, joined: the data of all, the last
+/// `serverSeq`.
+///
+/// What follows the data is the end of the last envelope; two of one channel begin alike.
+#[derive(Debug)]
+pub struct JoinedOutput {
+    text: String,
+    data: Range<usize>,
+}
+
+fn part(text: &str, range: impl std::slice::SliceIndex<str, Output = str>) -> &str {
+    text.get(range).unwrap_or_default()
+}
+
+impl OutputText {
+    /// This one and the next; `None` if they are not of one channel.
+    #[must_use]
+    pub fn join(&self, next: &Self) -> Option<JoinedOutput> {
+        let mut joined = JoinedOutput {
+            text: String::new(),
+            data: self.data.clone(),
+        };
+        if !next.follows(&self.text, &self.data) {
+            return None;
+        }
+        joined.text.reserve(self.text.len() + next.data.len());
+        joined.text.push_str(&self.text);
+        joined.push(next).then_some(joined)
+    }
+
+    /// Whether the envelope `text` is of the same channel: then all before the data is the same.
+    fn follows(&self, text: &str, data: &Range<usize>) -> bool {
+        self.data.start == data.start && part(text, ..data.start) == part(&self.text, ..data.start)
+    }
+}
+
+impl JoinedOutput {
+    /// Adds the next one; false, and nothing changed, if it is of another channel.
+    pub fn push(&mut self, next: &OutputText) -> bool {
+        if !next.follows(&self.text, &self.data) {
+            return false;
+        }
+        self.text.truncate(self.data.end);
+        self.text.push_str(part(&next.text, next.data.clone()));
+        self.data.end = self.text.len();
+        self.text.push_str(part(&next.text, next.data.end..));
+        true
+    }
+
+    /// The envelope.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The envelope, without room to grow.
+    #[must_use]
+    pub fn into_text(mut self) -> Utf8Bytes {
+        self.text.shrink_to_fit();
+        self.text.into()
     }
 }
 
@@ -131,12 +218,36 @@ mod tests {
     #[test]
     fn an_output_envelope_equals_the_plain_one() {
         let text = "a\u{1b}[31m\"\\\r\n\u{0}漢😀\u{7f}\u{2028}";
-        let fast = OutputEnvelope::new("\"t:/x\"", text).finish(1 << 40);
+        let fast = OutputEnvelope::new("\"t:/x\"", text).finish(1 << 40).text;
         let envelope = params(&fast);
         assert_eq!(envelope.server_seq, 1 << 40);
+        assert_eq!(data(envelope), text);
+    }
+
+    fn data(envelope: ActionEnvelope) -> String {
         match envelope.action {
-            StateAction::TerminalData(data) => assert_eq!(data.data, text),
+            StateAction::TerminalData(data) => data.data,
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn s21_joined_output_is_one_envelope_with_all_the_data_and_the_last_number() {
+        let texts = ["a\"b\\", "", "\u{1b}[31m漢😀\r\n", "\u{7f}\u{0}end\"}"];
+        let all: Vec<OutputText> = (9..)
+            .zip(texts)
+            .map(|(seq, text)| OutputEnvelope::new("\"t:/\\\"x\"", text).finish(seq))
+            .collect();
+        let mut joined = all[0].join(&all[1]).unwrap();
+        assert!(joined.push(&all[2]) && joined.push(&all[3]));
+        let whole = OutputEnvelope::new("\"t:/\\\"x\"", &texts.concat()).finish(12);
+        assert_eq!(joined.as_str(), whole.text.as_str());
+        assert_eq!(data(params(joined.as_str())), texts.concat());
+        let before = joined.as_str().to_owned();
+        for channel in ["\"t:/y\"", "\"t:/\\\"y\""] {
+            let other = OutputEnvelope::new(channel, "x").finish(13);
+            assert!(!joined.push(&other) && all[0].join(&other).is_none());
+        }
+        assert_eq!(joined.into_text().as_str(), before);
     }
 }

@@ -265,6 +265,11 @@ impl RpcError {
         Self::new(ahp_error_codes::NOT_FOUND, message)
     }
 
+    /// −32009: not for this connection.
+    pub fn permission_denied(message: impl Into<String>) -> Self {
+        Self::new(ahp_error_codes::PERMISSION_DENIED, message)
+    }
+
     /// The error for a channel that does not exist: −32001 where its URI says that it would be a
     /// session, −32008 otherwise.
     #[must_use]

@@ -10,7 +10,7 @@ use shellward_protocol::limits::INPUT_PENDING_MAX;
 use tokio::time::Instant;
 
 use super::client::{Client, directory_uri};
-use super::plain::one_line;
+use super::ps::ps;
 use super::read::read;
 use super::target::{Listed, find};
 use super::wait::wait;
@@ -57,18 +57,9 @@ async fn carry_out(client: &mut Client, command: Ops) -> anyhow::Result<u8> {
             .await
         }
         Ops::Read(args) => read(client, &args).await,
-        Ops::Kill { terminals } => {
-            let mut failed = 0;
-            for name in &terminals {
-                if let Err(error) = end(client, name).await {
-                    super::complain(&error);
-                    failed += 1;
-                }
-            }
-            if failed > 0 {
-                bail!("{failed} of {} could not be ended", terminals.len());
-            }
-            Ok(())
+        Ops::Kill { terminals } => for_each(client, &terminals, "ended", Deed::End).await,
+        Ops::Restart { terminals } => {
+            for_each(client, &terminals, "started again", Deed::Restart).await
         }
         Ops::Rename { terminal, title } => {
             act(
@@ -108,16 +99,47 @@ fn from_stdin() -> anyhow::Result<String> {
     Ok(text)
 }
 
-async fn end(client: &mut Client, name: &str) -> anyhow::Result<()> {
-    let terminal = locate(client, name).await?;
-    client
-        .request("disposeTerminal", json!({"channel": terminal.uri}))
-        .await
-        .with_context(|| format!("cannot end {name}"))?;
+/// What is done to several terminals at once.
+#[derive(Debug, Clone, Copy)]
+enum Deed {
+    End,
+    Restart,
+}
+
+/// Does it to each, complaining about those that fail.
+async fn for_each(
+    client: &mut Client,
+    names: &[String],
+    done: &str,
+    deed: Deed,
+) -> anyhow::Result<()> {
+    let mut failed = 0;
+    for name in names {
+        if let Err(error) = do_to(client, name, deed).await {
+            super::complain(&error);
+            failed += 1;
+        }
+    }
+    if failed > 0 {
+        bail!("{failed} of {} could not be {done}", names.len());
+    }
     Ok(())
 }
 
-async fn report(client: &mut Client) -> anyhow::Result<Value> {
+async fn do_to(client: &mut Client, name: &str, deed: Deed) -> anyhow::Result<()> {
+    let terminal = locate(client, name).await?;
+    let (method, what) = match deed {
+        Deed::End => ("disposeTerminal", "end"),
+        Deed::Restart => ("x-shellward/restartWorker", "restart"),
+    };
+    client
+        .request(method, json!({"channel": terminal.uri}))
+        .await
+        .with_context(|| format!("cannot {what} {name}"))?;
+    Ok(())
+}
+
+pub(super) async fn report(client: &mut Client) -> anyhow::Result<Value> {
     client.request("x-shellward/terminals", json!({})).await
 }
 
@@ -191,150 +213,4 @@ async fn first_output(client: &mut Client, uri: &str) -> anyhow::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Columns of `ps`.
-const COLUMNS: usize = 10;
-
-async fn ps(client: &mut Client, as_json: bool) -> anyhow::Result<()> {
-    let report = report(client).await?;
-    if as_json {
-        return print(&format!("{report}\n"));
-    }
-    let supervisor = &report["supervisor"];
-    let pty = if supervisor["pty"] == true {
-        "ptys work".to_owned()
-    } else {
-        format!(
-            "terminals run on pipes: {}",
-            text(&supervisor["probe"]["sentence"])
-        )
-    };
-    let mut lines = format!(
-        "shellward {}, pid {}, {}, {pty}\n",
-        text(&supervisor["version"]),
-        text(&supervisor["pid"]),
-        supervisor["url"]
-            .as_str()
-            .map_or_else(|| text(&supervisor["socket"]), one_line),
-    );
-    let terminals = report["terminals"]
-        .as_array()
-        .map_or(&[][..], Vec::as_slice);
-    if terminals.is_empty() {
-        lines.push_str("no terminals; open one with `shellward new`\n");
-        return print(&lines);
-    }
-    let head = [
-        "ID", "STATE", "UPTIME", "ON", "SIZE", "WORKER", "SHELL", "TITLE", "CLAIM", "URI",
-    ]
-    .map(str::to_owned);
-    let rows: Vec<[String; COLUMNS]> = std::iter::once(head)
-        .chain(terminals.iter().map(row))
-        .collect();
-    let widths: Vec<usize> = (0..COLUMNS)
-        .map(|column| {
-            rows.iter()
-                .map(|row| row[column].chars().count())
-                .max()
-                .unwrap_or(0)
-        })
-        .collect();
-    for row in rows {
-        let cells: Vec<String> = row
-            .iter()
-            .zip(&widths)
-            .map(|(cell, width)| format!("{cell:width$}"))
-            .collect();
-        lines.push_str(cells.join("  ").trim_end());
-        lines.push('\n');
-    }
-    print(&lines)
-}
-
-fn row(terminal: &Value) -> [String; COLUMNS] {
-    let mut state = text(&terminal["state"]);
-    if let Some(code) = terminal["exitCode"].as_i64() {
-        state = format!("{state} {code}");
-        if let Some(signal) = terminal["signal"].as_str() {
-            state = format!("{state} {signal}");
-        }
-    }
-    let claim = &terminal["claim"];
-    [
-        text(&terminal["id"]),
-        state,
-        terminal["uptimeSeconds"]
-            .as_u64()
-            .map_or_else(|| "-".to_owned(), uptime),
-        if terminal["isPty"] == true {
-            "pty"
-        } else {
-            "pipes"
-        }
-        .to_owned(),
-        format!("{}x{}", text(&terminal["cols"]), text(&terminal["rows"])),
-        text(&terminal["workerPid"]),
-        text(&terminal["shellPid"]),
-        short(&text(&terminal["title"])),
-        format!(
-            "{} {}",
-            text(&claim["kind"]),
-            claim["clientId"]
-                .as_str()
-                .or(claim["session"].as_str())
-                .map_or_else(String::new, one_line)
-        ),
-        text(&terminal["uri"]),
-    ]
-}
-
-/// A length of time in its largest unit, so that the column stays narrow.
-fn uptime(seconds: u64) -> String {
-    match seconds {
-        0..=59 => format!("{seconds}s"),
-        60..=3599 => format!("{}m", seconds / 60),
-        3600..=86_399 => format!("{}h", seconds / 3600),
-        _ => format!("{}d", seconds / 86_400),
-    }
-}
-
-/// The beginning of a long cell, so that one terminal does not make a table of any width.
-fn short(text: &str) -> String {
-    const WIDTH: usize = 40;
-    if text.chars().count() <= WIDTH {
-        return text.to_owned();
-    }
-    let kept: String = text.chars().take(WIDTH - 1).collect();
-    format!("{kept}…")
-}
-
-/// A member as one safe line; `-` for null.
-fn text(value: &Value) -> String {
-    match value {
-        Value::Null => "-".to_owned(),
-        Value::String(text) => one_line(text),
-        other => one_line(&other.to_string()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_time_is_told_in_its_largest_unit() {
-        for (seconds, told) in [
-            (0, "0s"),
-            (59, "59s"),
-            (60, "1m"),
-            (3599, "59m"),
-            (3600, "1h"),
-            (86_399, "23h"),
-            (86_400, "1d"),
-            (u64::MAX, "213503982334601d"),
-        ] {
-            assert_eq!(uptime(seconds), told);
-        }
-    }
 }

@@ -5,6 +5,7 @@ mod commands;
 mod escapes;
 mod plain;
 mod probe;
+mod ps;
 mod read;
 mod target;
 mod wait;
@@ -35,6 +36,7 @@ First session:
   shellward wait build --command           wait for it; its exit code is this one's
   shellward read build                     see what it shows
   shellward ps                             list the terminals
+  shellward restart build                  a new shell in it; nothing else changes
   shellward kill build                     end it
 
 A TERMINAL is named by its title, its id, its URI, or a prefix of these that fits only one.
@@ -55,6 +57,9 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run the host until TERM, INT or `shellward shutdown`; all terminals end with it
+    ///
+    /// With --on-exit keep, terminals outlive TERM and INT. They always outlive a host that is killed:
+    /// the next one over the same runtime directory takes them over, with all they show.
     Serve(Box<ServeArgs>),
     /// Find out whether ptys work here: exit code 0 if they do, 3 if not
     ///
@@ -126,6 +131,15 @@ Examples:
     Wait(Wait),
     /// End terminals and everything that runs in them
     Kill {
+        /// The terminals
+        #[arg(required = true)]
+        terminals: Vec<String>,
+    },
+    /// Start a new shell, in a new worker process, in terminals that stay as they are
+    ///
+    /// URI, title, claim, size, directory (the last one) and what the terminal shows stay; everything
+    /// that runs in it ends. One that has exited runs again.
+    Restart {
         /// The terminals
         #[arg(required = true)]
         terminals: Vec<String>,

@@ -81,7 +81,7 @@ impl Awaited {
             line_typed: entry["lineTyped"] == true,
             end: None,
         };
-        if entry["state"] == "exited" {
+        if entry.get("exitCode").is_some() {
             this.exited(entry);
         }
         this

@@ -53,8 +53,22 @@ pub enum LogFormat {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnExit {
-    /// They end.
+    /// They end, on TERM and INT as by `shellward shutdown`.
     Dispose,
+    /// They run on after TERM and INT, and the next supervisor takes them over; `shellward shutdown`
+    /// ends them.
+    Keep,
+}
+
+/// `--restart`
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Restart {
+    /// Its terminal has exited then.
+    #[default]
+    Never,
+    /// A new shell is started in its terminal; not after the third time in a minute.
+    OnCrash,
 }
 
 /// `--claims`

@@ -7,23 +7,24 @@ use std::time::Instant;
 use serde_json::json;
 
 use super::replay::Channel;
-use super::{Call, Client, Connection, ConnectionId, Core, Effect, Phase, TerminalKey};
+use super::{Call, Connection, ConnectionId, Core, Effect, Principal, Remembered, TerminalKey};
 use crate::ahp::params::{Initialize, Reconnect};
 use crate::ahp::version::{NoVersion, negotiate};
 use crate::ahp::{Profile, RpcError, names, root, rpc};
-use crate::limits::{REMEMBERED_CLIENTS, SUBSCRIPTIONS};
+use crate::limits::SUBSCRIPTIONS;
 use crate::outbox::{Close, Outbox};
 
 /// Where the parameters stand in an envelope's text.
 const ENVELOPE_HEAD: &str = r#"{"jsonrpc":"2.0","method":"action","params":"#;
 
 impl Core {
-    /// A connection was accepted.
-    pub fn connect(&mut self, connection: ConnectionId, outbox: Arc<Outbox>) {
+    /// A connection was accepted, because it proved to be `principal`.
+    pub fn connect(&mut self, connection: ConnectionId, principal: Principal, outbox: Arc<Outbox>) {
         self.connections.insert(
             connection,
             Connection {
                 outbox,
+                principal,
                 client_id: None,
                 subscriptions: 0,
             },
@@ -40,11 +41,8 @@ impl Core {
         let Some(gone) = self.take_out(connection, now) else {
             return;
         };
-        if let Some(client) = gone.client_id.and_then(|id| self.clients.get_mut(&id))
-            && client.connection == Some(connection)
-        {
-            client.connection = None;
-            client.last_seen = now;
+        if let Some(id) = gone.client_id {
+            self.clients.left(&id, connection);
         }
         effects.push(Effect::Reschedule);
     }
@@ -62,6 +60,16 @@ impl Core {
     #[must_use]
     pub fn is_initialized(&self, connection: ConnectionId) -> bool {
         self.client_id(connection).is_some()
+    }
+
+    /// Leaves the workers as they are, for the next supervisor: nothing is sent to them any more, so
+    /// that what is watched still is when its readers are sent away.
+    pub fn detach(&mut self) {
+        for terminal in self.terminals.values_mut() {
+            if let Some(link) = &terminal.link {
+                link.close();
+            }
+        }
     }
 
     /// Tells every client that the host goes.
@@ -93,7 +101,24 @@ impl Core {
                 return Ok(None);
             }
         };
-        self.attach_client(call.connection, &params.client_id, profile, None, now);
+        let principal = self.principal(call.connection);
+        let taken = self
+            .clients
+            .get(&params.client_id)
+            .is_some_and(|known| known.connection.is_some() && Some(known.principal) != principal);
+        if taken {
+            return Err(RpcError::permission_denied(
+                "a client with this clientId is connected that proved itself in another way; choose another clientId",
+            ));
+        }
+        self.attach_client(
+            call.connection,
+            params.client_id,
+            &version,
+            profile,
+            None,
+            now,
+        );
         let snapshots = self.subscribe_all(
             call.connection,
             params.initial_subscriptions.unwrap_or_default(),
@@ -122,14 +147,25 @@ impl Core {
         now: Instant,
     ) -> Result<Option<String>, RpcError> {
         let params = Reconnect::parse(&call.params)?;
-        let Some(known) = self.clients.get(&params.client_id) else {
+        let principal = self.principal(call.connection);
+        // To anybody else, whoever it belongs to is not there.
+        let known = self.clients.get(&params.client_id);
+        let Some(known) = known.filter(|known| Some(known.principal) == principal) else {
             return Err(RpcError::not_found(
                 "this clientId is not known here any more; initialize again",
             ));
         };
-        let (profile, shell) = (known.profile, known.default_shell.clone());
+        let (version, profile) = (known.version.clone(), known.profile);
+        let (shell, is_restored) = (known.default_shell.clone(), known.is_restored);
         let last_seen = params.last_seen_server_seq;
-        self.attach_client(call.connection, &params.client_id, profile, shell, now);
+        self.attach_client(
+            call.connection,
+            params.client_id,
+            &version,
+            profile,
+            shell,
+            now,
+        );
 
         let mut listed = HashSet::new();
         let mut missing = Vec::new();
@@ -147,7 +183,7 @@ impl Core {
         let recorded = self.terminals.iter().all(|(key, terminal)| {
             terminal.unrecorded_seq <= last_seen || !listed.contains(&Channel::Terminal(*key))
         });
-        if last_seen > self.seq || !self.replay.reaches(last_seen) || !recorded {
+        if is_restored || last_seen > self.seq || !self.replay.reaches(last_seen) || !recorded {
             let snapshots = self.subscribe_all(call.connection, params.subscriptions);
             return Ok(Some(format!(
                 r#"{{"type":"snapshot","snapshots":[{}]}}"#,
@@ -190,41 +226,42 @@ impl Core {
     fn attach_client(
         &mut self,
         connection: ConnectionId,
-        client_id: &str,
+        client_id: String,
+        version: &str,
         profile: Profile,
         default_shell: Option<String>,
         now: Instant,
     ) {
-        let older = self
-            .clients
-            .get(client_id)
-            .and_then(|client| client.connection);
+        let older = self.clients.get(&client_id);
+        let older = older.and_then(|client| client.connection);
         if let Some(older) = older.and_then(|older| self.take_out(older, now)) {
             older.outbox.close(Close::REPLACED);
         }
-        if self.clients.len() >= REMEMBERED_CLIENTS && !self.clients.contains_key(client_id) {
-            let oldest = self
-                .clients
-                .iter()
-                .filter(|(_, client)| client.connection.is_none())
-                .min_by_key(|(_, client)| client.last_seen)
-                .map(|(id, _)| id.clone());
-            if let Some(oldest) = oldest {
-                self.clients.remove(&oldest);
-            }
-        }
-        self.clients.insert(
-            client_id.to_owned(),
-            Client {
-                profile,
-                default_shell,
-                connection: Some(connection),
-                last_seen: now,
-            },
-        );
-        if let Some(connection) = self.connections.get_mut(&connection) {
-            connection.client_id = Some(client_id.to_owned());
-        }
+        let Some(record) = self.connections.get_mut(&connection) else {
+            return;
+        };
+        record.client_id = Some(client_id.clone());
+        let who = Remembered {
+            client_id,
+            version: version.to_owned(),
+            default_shell,
+            principal: record.principal,
+        };
+        self.clients.attach(connection, who, profile);
+    }
+
+    fn principal(&self, connection: ConnectionId) -> Option<Principal> {
+        Some(self.connections.get(&connection)?.principal)
+    }
+
+    /// Takes over what an earlier life of this host remembered of clients.
+    pub fn restore_clients(&mut self, remembered: Vec<Remembered>) {
+        self.clients.restore(remembered);
+    }
+
+    /// What the next life of this host is to remember.
+    pub fn clients_to_save(&mut self) -> Vec<Remembered> {
+        self.clients.save()
     }
 
     /// The shell that this connection's terminals run, as its `defaultShell` says.
@@ -239,14 +276,12 @@ impl Core {
         let Some(id) = self.client_id(connection).map(str::to_owned) else {
             return;
         };
-        if let Some(client) = self.clients.get_mut(&id) {
-            client.default_shell = Some(shell);
-        }
+        self.clients.set_default_shell(&id, shell);
     }
 
     pub(super) fn live(&self, uri: &str) -> Option<TerminalKey> {
         let key = *self.by_uri.get(uri)?;
-        matches!(self.terminals.get(&key)?.phase, Phase::Live).then_some(key)
+        self.terminals.get(&key)?.is_listed().then_some(key)
     }
 
     pub(super) fn subscribe(

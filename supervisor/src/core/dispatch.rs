@@ -136,6 +136,7 @@ impl Core {
                     Some(wanted),
                     Some(origin),
                 );
+                self.note(key);
                 // An exited terminal that no session holds any more can be forgotten.
                 effects.push(Effect::Reschedule);
                 self.root_list_changed();
@@ -150,15 +151,28 @@ impl Core {
                     None,
                     Some(origin),
                 );
+                self.note(key);
                 self.root_list_changed();
             }
-            ClientAction::Cleared => self.emit(key, &HostAction::cleared(), None, Some(origin)),
+            ClientAction::Cleared => {
+                if let Some(link) = &terminal.link {
+                    link.clear(terminal.place);
+                }
+                self.emit(key, &HostAction::cleared(), None, Some(origin));
+            }
             ClientAction::Unusable(reason) => return Err(reason.clone()),
             ClientAction::RootConfig(_) | ClientAction::Foreign => {
                 return Err("this action belongs to the root channel".to_owned());
             }
         }
         Ok(())
+    }
+
+    /// Has the worker note what has changed.
+    fn note(&self, key: TerminalKey) {
+        if let Some(terminal) = self.terminals.get(&key) {
+            terminal.note();
+        }
     }
 
     /// Whether `actor` is the holder, or (`unless_away`) the holder is not connected.

@@ -10,10 +10,11 @@ use axum::extract::ws::Utf8Bytes;
 
 use super::replay::Channel;
 use super::terminal::Open;
-use super::{Core, Effect, Pace, Phase, TerminalKey};
+use super::{Core, Effect, Pace, TerminalKey};
 use crate::ahp::envelope::envelope;
 use crate::ahp::{HostAction, names};
 use crate::limits::TITLE_LIST_TIME;
+use crate::outbox::Outbox;
 use crate::scrollback::CommandEnd;
 
 /// Something that happened in a terminal, between two pieces of its output.
@@ -48,7 +49,7 @@ impl Core {
         let Some(terminal) = self.terminals.get_mut(&key) else {
             return Pace::Go;
         };
-        if !matches!(terminal.phase, Phase::Live) {
+        if !terminal.is_listed() {
             return Pace::Go;
         }
         match what {
@@ -113,25 +114,28 @@ impl Core {
         terminal.document.apply(action, None);
         if !terminal.records(now) {
             terminal.unrecorded_seq = seq;
-            return Pace::Go;
+            return terminal.pace();
         }
         let text: Utf8Bytes = envelope(&terminal.uri, &action.to_json(), None, seq).into();
-        self.broadcast(key, seq, text)
+        let copy = text.clone();
+        self.broadcast(key, seq, text, |outbox| outbox.push(copy.clone()))
     }
 
-    /// Hands an envelope of a terminal to its subscribers and to those who come back.
-    pub(super) fn broadcast(&mut self, key: TerminalKey, seq: u64, text: Utf8Bytes) -> Pace {
+    /// Hands an envelope of a terminal to its subscribers, by `push`, and to those who come back.
+    pub(super) fn broadcast(
+        &mut self,
+        key: TerminalKey,
+        seq: u64,
+        text: Utf8Bytes,
+        push: impl Fn(&Outbox),
+    ) -> Pace {
         let Some(terminal) = self.terminals.get_mut(&key) else {
             return Pace::Go;
         };
         for (_, outbox) in &terminal.subscribers {
-            outbox.push(text.clone());
+            push(outbox);
         }
-        let pace = if terminal.must_pause() {
-            Pace::Pause
-        } else {
-            Pace::Go
-        };
+        let pace = terminal.pace();
         self.replay.push(seq, Channel::Terminal(key), text);
         pace
     }

@@ -6,11 +6,15 @@
 //! a snapshot and joining the stream one step (ahp-facts 1.6). Nothing in here waits, so the lock
 //! is held for microseconds.
 
+mod adopt;
+mod card;
+mod clients;
 mod connections;
 mod dispatch;
 mod happened;
 mod ops;
 mod replay;
+mod restart;
 mod terminal;
 mod terminals;
 
@@ -20,13 +24,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::extract::ws::Utf8Bytes;
+use shellward_protocol::kept::Past;
 use shellward_protocol::message::Size;
 
 use crate::ahp::envelope::{Origin, envelope};
 use crate::ahp::rpc::{Incoming, reply, reply_error};
-use crate::ahp::{Claim, HostAction, Profile, RpcError, names, root};
+use crate::ahp::{Claim, HostAction, RpcError, names, root};
 use crate::metrics::Metrics;
 use crate::outbox::Outbox;
+pub use adopt::Adopted;
+use clients::Clients;
+pub use clients::{Principal, Remembered};
 pub use happened::Happened;
 use replay::{Channel, Replay};
 pub use terminal::{Gone, Shared};
@@ -56,6 +64,10 @@ pub struct Settings {
     pub input_from_holder: bool,
     /// `--size-from holder`
     pub size_from_holder: bool,
+    /// How long a terminal that was watched waits for its readers after the host was started again.
+    pub reattach_grace: Duration,
+    /// `--restart on-crash`
+    pub restart_on_crash: bool,
     /// Looks whether a file can be a shell; injected so that the core does no input or output.
     pub check_shell: fn(&str) -> Result<(), String>,
     /// The account that terminals run under.
@@ -78,6 +90,21 @@ pub struct StartPlan {
     /// The size it has from its first moment. A resize that comes while it starts waits in the
     /// terminal's record and follows.
     pub size: Size,
+    /// What the next supervisor is to be told about it.
+    pub card: Vec<u8>,
+    /// If its shell is started again: what was before.
+    pub again: Option<Again>,
+}
+
+/// What a terminal was before its shell is started again.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Again {
+    /// How many commands it has had.
+    pub commands: u64,
+    /// What it has shown.
+    pub past: Vec<Past<'static>>,
+    /// How long to wait first.
+    pub delay: Duration,
 }
 
 /// What must happen outside the core.
@@ -97,20 +124,15 @@ pub enum Effect {
     /// Somebody asked for the list of terminals; look how large [`Core::worker_pids`] are and answer
     /// with [`Core::report`]. Not asked for again before that.
     Report,
-}
-
-/// A client we could take back through `reconnect`.
-#[derive(Debug)]
-struct Client {
-    profile: Profile,
-    default_shell: Option<String>,
-    connection: Option<ConnectionId>,
-    last_seen: Instant,
+    /// What is remembered of clients has changed; write [`Core::clients_to_save`]. Not asked for again
+    /// before that.
+    SaveClients,
 }
 
 #[derive(Debug)]
 struct Connection {
     outbox: Arc<Outbox>,
+    principal: Principal,
     /// Set by `initialize` or `reconnect`.
     client_id: Option<String>,
     subscriptions: usize,
@@ -133,7 +155,7 @@ pub struct Core {
     seq: u64,
     next_key: u64,
     connections: HashMap<ConnectionId, Connection>,
-    clients: HashMap<String, Client>,
+    clients: Clients,
     terminals: BTreeMap<TerminalKey, Terminal>,
     by_uri: HashMap<String, TerminalKey>,
     /// Subscribers of the root channel, each with the spelling it used.
@@ -149,6 +171,8 @@ pub struct Core {
     probe_askers: Vec<Call>,
     /// Who waits for the list of terminals.
     report_askers: Vec<Call>,
+    /// Workers that were not taken over, by their sockets, and why.
+    unadopted: BTreeMap<String, String>,
     metrics: Arc<Metrics>,
     shutting_down: bool,
 }
@@ -162,7 +186,7 @@ impl Core {
             seq,
             next_key: 0,
             connections: HashMap::new(),
-            clients: HashMap::new(),
+            clients: Clients::default(),
             terminals: BTreeMap::new(),
             by_uri: HashMap::new(),
             root_subscribers: HashMap::new(),
@@ -172,6 +196,7 @@ impl Core {
             replay: Replay::new(seq),
             probe_askers: Vec::new(),
             report_askers: Vec::new(),
+            unadopted: BTreeMap::new(),
             metrics: Arc::default(),
             shutting_down: false,
         }
@@ -192,6 +217,9 @@ impl Core {
             params: message.params.to_string(),
         };
         self.call(call, now, effects);
+        if self.clients.must_save() {
+            effects.push(Effect::SaveClients);
+        }
     }
 
     fn call(&mut self, call: Call, now: Instant, effects: &mut Vec<Effect>) {
@@ -209,8 +237,12 @@ impl Core {
             "initialize" | "reconnect" => {
                 Err(RpcError::not_now("this connection is initialized already"))
             }
-            "subscribe" | "unsubscribe" | "createTerminal" | "disposeTerminal"
-            | "dispatchAction" => match crate::ahp::params::channel(&call.params) {
+            "subscribe"
+            | "unsubscribe"
+            | "createTerminal"
+            | "disposeTerminal"
+            | "dispatchAction"
+            | "x-shellward/restartWorker" => match crate::ahp::params::channel(&call.params) {
                 Err(error) => Err(error),
                 Ok(channel) => {
                     if let Some(key) = self.by_uri.get(&channel).copied()
@@ -257,6 +289,7 @@ impl Core {
             }
             "createTerminal" => self.create_terminal(call, now, effects),
             "disposeTerminal" => self.dispose_terminal(call, channel, effects),
+            "x-shellward/restartWorker" => self.restart_terminal(call, channel, now, effects),
             _ => {
                 self.dispatch(call, now, effects)?;
                 Ok(Some("null".to_owned()))
@@ -344,7 +377,7 @@ impl Core {
             &self
                 .terminals
                 .values()
-                .filter(|terminal| matches!(terminal.phase, Phase::Live))
+                .filter(|terminal| terminal.is_listed())
                 .map(|terminal| terminal.document.info(&terminal.uri))
                 .collect::<Vec<_>>(),
         );

@@ -12,6 +12,7 @@ use super::{Call, Core, Effect, Phase, Terminal, TerminalKey};
 use crate::ahp::RpcError;
 use crate::limits::WAITING_REQUESTS;
 use crate::metrics::{Gauges, Metrics};
+use crate::worker_link::Seen;
 
 impl Core {
     /// What a probe found out about ptys, as everybody is told from now on.
@@ -78,10 +79,27 @@ impl Core {
             .collect()
     }
 
-    /// Answers who asked for the list of terminals; `memory` has the bytes of each worker that was
-    /// found.
-    pub fn report(&mut self, memory: &HashMap<u32, u64>, now: Instant) {
-        let report = self.terminals_report(memory, now);
+    /// The workers' processes as they were found just now.
+    pub fn workers_seen(&mut self, seen: HashMap<u32, Seen>) {
+        for terminal in self.terminals.values_mut() {
+            let seen = terminal.worker_pid.and_then(|pid| seen.get(&pid));
+            terminal.is_unresponsive = seen.is_some_and(|seen| seen.is_stopped);
+            terminal.figures.memory = seen.map(|seen| seen.memory);
+        }
+    }
+
+    /// Workers that a supervisor before this one left and that were not taken over: each its socket
+    /// and why.
+    pub fn set_unadopted(&mut self, socket: &str, reason: Option<String>) {
+        match reason {
+            Some(reason) => self.unadopted.insert(socket.to_owned(), reason),
+            None => self.unadopted.remove(socket),
+        };
+    }
+
+    /// Answers who asked for the list of terminals, after [`Self::workers_seen`].
+    pub fn report(&mut self, now: Instant) {
+        let report = self.terminals_report(now);
         for asker in std::mem::take(&mut self.report_askers) {
             self.answer(&asker, Ok(Some(report.clone())));
         }
@@ -104,10 +122,18 @@ impl Core {
             match state(terminal) {
                 State::Starting => gauges.starting += 1,
                 State::Running => gauges.running += 1,
+                State::Unresponsive => gauges.unresponsive += 1,
                 State::Exited => gauges.exited += 1,
+                State::Crashed => gauges.crashed += 1,
                 State::Ending => gauges.ending += 1,
             }
+            if let Some(link) = &terminal.link {
+                let waiting = usize::try_from(link.waiting_input()).unwrap_or(usize::MAX);
+                gauges.input_sum = gauges.input_sum.saturating_add(waiting);
+                gauges.input_max = gauges.input_max.max(waiting);
+            }
         }
+        gauges.unadopted = self.unadopted.len();
         for connection in self.connections.values() {
             let waiting = connection.outbox.waiting();
             gauges.outbox_sum += waiting;
@@ -131,7 +157,7 @@ impl Core {
     }
 
     /// `{"supervisor":{…},"terminals":[…]}`; members are only ever added (design.md).
-    fn terminals_report(&self, memory: &HashMap<u32, u64>, now: Instant) -> String {
+    fn terminals_report(&self, now: Instant) -> String {
         let terminals: Vec<Value> = self
             .terminals
             .values()
@@ -143,8 +169,7 @@ impl Core {
                     if let Some(uptime) = figures.uptime(end) {
                         members.insert("uptimeSeconds".into(), json!(uptime.as_secs()));
                     }
-                    let memory = terminal.worker_pid.and_then(|pid| memory.get(&pid));
-                    if let Some(bytes) = memory {
+                    if let Some(bytes) = figures.memory {
                         members.insert("memoryBytes".into(), json!(bytes));
                     }
                     members.insert("outputBytes".into(), json!(figures.output_bytes));
@@ -156,7 +181,12 @@ impl Core {
                 report
             })
             .collect();
-        json!({ "supervisor": self.settings.about, "terminals": terminals }).to_string()
+        let mut about = self.settings.about.clone();
+        let unadopted = self.unadopted.iter();
+        about["unadopted"] = unadopted
+            .map(|(socket, reason)| json!({ "socket": socket, "reason": reason }))
+            .collect();
+        json!({ "supervisor": about, "terminals": terminals }).to_string()
     }
 
     fn terminal_report(&self, terminal: &Terminal) -> Value {
@@ -165,7 +195,9 @@ impl Core {
         let state = match state(terminal) {
             State::Starting => "starting",
             State::Running => "running",
+            State::Unresponsive => "unresponsive",
             State::Exited => "exited",
+            State::Crashed => "crashed",
             State::Ending => "ending",
         };
         let mut report = json!({
@@ -183,7 +215,7 @@ impl Core {
             "person": null,
             "account": self.settings.account,
             "createdAt": terminal.created_at,
-            "restarts": 0,
+            "restarts": terminal.restarts,
             "detectsCommands": document.detects_commands(),
             "lineTyped": terminal.commands.line_typed,
             "lastCommand": match &terminal.commands.newest {
@@ -233,15 +265,21 @@ fn ask_once(
 enum State {
     Starting,
     Running,
+    /// Its worker was stopped.
+    Unresponsive,
     Exited,
+    /// It exited because its worker ended.
+    Crashed,
     Ending,
 }
 
 fn state(terminal: &Terminal) -> State {
     match terminal.phase {
-        Phase::Starting { .. } => State::Starting,
+        Phase::Starting { .. } | Phase::Restarting { .. } => State::Starting,
         Phase::Ending { .. } => State::Ending,
+        Phase::Live if terminal.is_crashed => State::Crashed,
         Phase::Live if terminal.document.exit().is_some() => State::Exited,
+        Phase::Live if terminal.is_unresponsive => State::Unresponsive,
         Phase::Live => State::Running,
     }
 }

@@ -1,13 +1,15 @@
 //! One terminal's record.
 
 use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use super::{Call, ConnectionId};
+use super::card::Card;
+use super::{Call, ConnectionId, Pace};
 use crate::ahp::TerminalDocument;
 use crate::limits::{WAITING_BYTES, WAITING_REQUESTS};
 use crate::outbox::Outbox;
@@ -18,6 +20,12 @@ use crate::worker_link::LinkQueue;
 pub(super) enum Phase {
     /// No shell yet; calls about it wait. `creator` is answered at the end.
     Starting { creator: Call },
+    /// A new worker takes the place of the one before; calls about it wait. `asked_by` is answered
+    /// at the end. It is on the list (and its old worker is heard to the end) if its shell ran.
+    Restarting {
+        asked_by: Option<Call>,
+        is_listed: bool,
+    },
     /// It can be used. Its shell may have exited.
     Live,
     /// Told to end; calls about it wait. `disposer` is answered at the end.
@@ -60,6 +68,14 @@ pub struct Gone {
     pub signal: Option<&'static str>,
 }
 
+/// A terminal that was taken over waits for its readers to come back.
+#[derive(Debug)]
+pub(super) struct Hold {
+    pub until: Instant,
+    /// How many bytes of output it does not wait with.
+    pub bytes: usize,
+}
+
 /// The command that runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Open {
@@ -86,6 +102,17 @@ pub(super) struct Commands {
 }
 
 impl Commands {
+    /// Goes on after `started` commands.
+    pub fn resume(&mut self, started: u64, newest: Newest) {
+        self.started = started;
+        self.newest = newest;
+    }
+
+    /// How many have started.
+    pub fn count(&self) -> u64 {
+        self.started
+    }
+
     /// Names a command that starts.
     pub fn start(&mut self, now: Instant) -> String {
         self.started += 1;
@@ -129,6 +156,8 @@ pub(super) struct Figures {
     pub input_bytes: u64,
     /// When something was typed that no output has followed yet; of several, the first.
     typed_at: Option<Instant>,
+    /// What its worker has in RAM, in bytes, when that was looked at last.
+    pub memory: Option<u64>,
     /// Why it sits on pipes, if it does.
     pub pty_reason: Option<String>,
 }
@@ -141,14 +170,21 @@ impl Figures {
             output_bytes: 0,
             input_bytes: 0,
             typed_at: None,
+            memory: None,
             pty_reason: None,
         }
     }
 
-    /// Its shell runs; how long that took.
+    /// Its shell runs; how long that took since it was asked for.
     pub fn runs(&mut self, now: Instant) -> Duration {
         self.running_since = Some(now);
         now.saturating_duration_since(self.accepted)
+    }
+
+    /// Its shell is to be started again.
+    pub fn starts_again(&mut self, now: Instant) {
+        self.accepted = now;
+        self.running_since = None;
     }
 
     /// For how long its shell has run until `end`.
@@ -178,6 +214,8 @@ pub(super) struct Terminal {
     pub waiting: VecDeque<Call>,
     waiting_bytes: usize,
     pub document: TerminalDocument,
+    /// What it runs.
+    pub shell: PathBuf,
     /// Whether a client chose its title, so that no program does.
     pub named: bool,
     pub commands: Commands,
@@ -192,6 +230,17 @@ pub(super) struct Terminal {
     pub worker_pid: Option<u32>,
     pub shell_pid: Option<u32>,
     pub exited_at: Option<Instant>,
+    /// Whether it was its worker that ended, not its shell.
+    pub is_crashed: bool,
+    /// Whether its worker was stopped and has not gone on.
+    pub is_unresponsive: bool,
+    /// How often its shell was started again.
+    pub restarts: u32,
+    /// When its worker crashed lately and its shell was started again for it.
+    pub crashes: VecDeque<Instant>,
+    /// The place in the worker's stream up to which its document tells.
+    pub place: u64,
+    pub hold: Option<Hold>,
     pub created_at: String,
     pub figures: Figures,
 }
@@ -200,6 +249,7 @@ impl Terminal {
     pub fn new(
         id: String,
         uri: String,
+        shell: PathBuf,
         phase: Phase,
         document: TerminalDocument,
         now: Instant,
@@ -210,6 +260,7 @@ impl Terminal {
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             document,
+            shell,
             named: false,
             commands: Commands {
                 started: 0,
@@ -224,6 +275,12 @@ impl Terminal {
             worker_pid: None,
             shell_pid: None,
             exited_at: None,
+            is_crashed: false,
+            is_unresponsive: false,
+            restarts: 0,
+            crashes: VecDeque::new(),
+            place: 0,
+            hold: None,
             created_at: jiff::Timestamp::now().to_string(),
             figures: Figures::new(now),
             uri,
@@ -259,7 +316,44 @@ impl Terminal {
             return false;
         }
         self.subscribers.push((connection, Arc::clone(outbox)));
+        self.end_hold();
+        self.tell_watched();
         true
+    }
+
+    /// Goes on without waiting for readers any longer.
+    pub fn end_hold(&mut self) {
+        if self.hold.take().is_some() {
+            self.shared.resume.notify_one();
+        }
+    }
+
+    /// Tells the worker whether somebody reads, where that may have changed.
+    pub fn tell_watched(&self) {
+        if let Some(link) = &self.link
+            && self.subscribers.len() <= 1
+        {
+            link.watch(!self.subscribers.is_empty());
+        }
+    }
+
+    /// Whether it is on the list of terminals and can be subscribed to.
+    pub fn is_listed(&self) -> bool {
+        matches!(
+            self.phase,
+            Phase::Live
+                | Phase::Restarting {
+                    is_listed: true,
+                    ..
+                }
+        )
+    }
+
+    /// Notes for the next supervisor what has changed.
+    pub fn note(&self) {
+        if let Some(link) = &self.link {
+            link.card(Card::of(self));
+        }
     }
 
     /// Removes a subscriber; `lost` means that it may come back through `reconnect`.
@@ -273,12 +367,17 @@ impl Terminal {
             }
             // The terminal may have been paused for the one who left.
             self.shared.resume.notify_one();
+            self.tell_watched();
         }
         removed
     }
 
-    /// Whether every subscriber is far behind; then each will wake the terminal.
+    /// Whether every subscriber is far behind; then each will wake the terminal. Or whether it waits
+    /// for its readers to come back; the first one, or the end of its patience, will wake it.
     pub fn must_pause(&self) -> bool {
+        if let Some(hold) = &self.hold {
+            return hold.bytes == 0;
+        }
         let pause = !self.subscribers.is_empty()
             && self
                 .subscribers
@@ -290,6 +389,15 @@ impl Terminal {
             }
         }
         pause
+    }
+
+    /// Whether its worker may be read further.
+    pub fn pace(&self) -> Pace {
+        if self.must_pause() {
+            Pace::Pause
+        } else {
+            Pace::Go
+        }
     }
 
     /// When this terminal is to be forgotten, if nothing changes.

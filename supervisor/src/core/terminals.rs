@@ -1,11 +1,11 @@
 //! Terminals: how they start, what their workers report, how they end.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use axum::extract::ws::Utf8Bytes;
 use shellward_protocol::message::{Cut, ExitStatus, Started};
 
+use super::card::Card;
 use super::{Call, Core, Effect, Gone, Phase, Shared, StartPlan, Terminal, TerminalKey};
 use crate::ahp::envelope::OutputEnvelope;
 use crate::ahp::params::CreateTerminal;
@@ -69,6 +69,7 @@ impl Core {
                 .and_then(|name| names::clean_title(&name.to_string_lossy()))
                 .unwrap_or_else(|| "shell".to_owned())
         });
+        let size = params.size;
         let document = TerminalDocument::new(
             title,
             params.claim,
@@ -81,8 +82,16 @@ impl Core {
         let creator = call.clone();
         self.by_uri.insert(params.channel.clone(), key);
         let phase = Phase::Starting { creator };
-        let mut terminal = Terminal::new(id.clone(), params.channel, phase, document, now);
+        let mut terminal = Terminal::new(
+            id.clone(),
+            params.channel,
+            shell.clone(),
+            phase,
+            document,
+            now,
+        );
         terminal.named = named;
+        let card = Card::of(&terminal);
         self.terminals.insert(key, terminal);
         tracing::info!(connection = call.connection.0, terminal = %id, "a terminal is created");
         effects.push(Effect::Start(StartPlan {
@@ -90,7 +99,9 @@ impl Core {
             id,
             shell,
             cwd,
-            size: params.size,
+            size,
+            card,
+            again: None,
         }));
         Ok(None)
     }
@@ -139,13 +150,21 @@ impl Core {
             terminal.figures.pty_reason = probe.as_str().map(str::to_owned);
         }
         let shared = Arc::clone(&terminal.shared);
-        if let Phase::Starting { creator } = std::mem::replace(&mut terminal.phase, Phase::Live) {
-            self.root_list_changed();
-            self.answer(&creator, Ok(Some("null".to_owned())));
-            self.run_waiting(key, now, effects);
-            if self.shutting_down {
-                self.end(key, None, effects);
-            }
+        if !terminal.subscribers.is_empty() {
+            link.watch(true);
+        }
+        let asked_by = match std::mem::replace(&mut terminal.phase, Phase::Live) {
+            Phase::Starting { creator } => Some(creator),
+            Phase::Restarting { asked_by, .. } => asked_by,
+            Phase::Live | Phase::Ending { .. } => None,
+        };
+        self.root_list_changed();
+        if let Some(asked_by) = asked_by {
+            self.answer(&asked_by, Ok(Some("null".to_owned())));
+        }
+        self.run_waiting(key, now, effects);
+        if self.shutting_down {
+            self.end(key, None, effects);
         }
         Some(Running { link, shared })
     }
@@ -158,7 +177,16 @@ impl Core {
         now: Instant,
         effects: &mut Vec<Effect>,
     ) {
-        self.remove(key, Err(RpcError::internal(reason)), now, effects);
+        self.metrics.starts_failed.one();
+        let restarting = self
+            .terminals
+            .get(&key)
+            .is_some_and(|terminal| matches!(terminal.phase, Phase::Restarting { .. }));
+        if restarting {
+            self.restart_failed(key, reason, now, effects);
+        } else {
+            self.remove(key, Err(RpcError::internal(reason)), now, effects);
+        }
     }
 
     /// Output of a terminal. `rendered` is present if [`Shared::is_recorded`] said so.
@@ -174,10 +202,13 @@ impl Core {
         let Some(terminal) = self.terminals.get_mut(&key) else {
             return Pace::Go;
         };
-        if !matches!(terminal.phase, Phase::Live) {
+        if !terminal.is_listed() {
             return Pace::Go;
         }
         terminal.document.append(text, cuts);
+        if let Some(hold) = &mut terminal.hold {
+            hold.bytes = hold.bytes.saturating_sub(text.len());
+        }
         let bytes = text.len() as u64;
         self.metrics.output_bytes.add(bytes);
         if let Some(time) = terminal.figures.wrote(bytes, now) {
@@ -185,21 +216,27 @@ impl Core {
         }
         if !terminal.records(now) {
             terminal.unrecorded_seq = seq;
-            return Pace::Go;
+            return terminal.pace();
         }
         let envelope =
             rendered.unwrap_or_else(|| OutputEnvelope::new(&terminal.shared.channel_json, text));
-        let text: Utf8Bytes = envelope.finish(seq).into();
-        self.broadcast(key, seq, text)
+        let output = envelope.finish(seq);
+        let text = output.text.clone();
+        self.broadcast(key, seq, text, |outbox| outbox.push_output(output.clone()))
+    }
+
+    /// A terminal's worker was heard up to this place of its stream.
+    pub fn heard(&mut self, key: TerminalKey, place: u64) {
+        if let Some(terminal) = self.terminals.get_mut(&key) {
+            terminal.place = place;
+        }
     }
 
     /// Whether a paused terminal may go on.
     #[must_use]
     pub fn pace(&self, key: TerminalKey) -> Pace {
         match self.terminals.get(&key) {
-            Some(terminal) if matches!(terminal.phase, Phase::Live) && terminal.must_pause() => {
-                Pace::Pause
-            }
+            Some(terminal) if terminal.is_listed() => terminal.pace(),
             _ => Pace::Go,
         }
     }
@@ -219,7 +256,7 @@ impl Core {
         self.announce_exit(key, code, signal, now, effects);
     }
 
-    fn announce_exit(
+    pub(super) fn announce_exit(
         &mut self,
         key: TerminalKey,
         code: i64,
@@ -230,9 +267,6 @@ impl Core {
         let Some(terminal) = self.terminals.get_mut(&key) else {
             return;
         };
-        if let Some(link) = &terminal.link {
-            link.ack_exit();
-        }
         if terminal.exited_at.is_some() || !matches!(terminal.phase, Phase::Live) {
             return;
         }
@@ -251,17 +285,19 @@ impl Core {
         now: Instant,
         effects: &mut Vec<Effect>,
     ) {
-        if gone.is_some() {
-            self.metrics.worker_crashes.one();
-        }
         let Some(terminal) = self.terminals.get_mut(&key) else {
             return;
         };
+        let lives = matches!(terminal.phase, Phase::Live) && terminal.exited_at.is_none();
+        if gone.is_some() || lives {
+            self.metrics.worker_crashes.one();
+        }
         if let Some(link) = terminal.link.take() {
             link.close();
         }
         terminal.worker_pid = None;
         terminal.shell_pid = None;
+        terminal.is_unresponsive = false;
         let exited = terminal.exited_at.is_some();
         match terminal.phase {
             Phase::Ending { .. } => {
@@ -276,20 +312,14 @@ impl Core {
                     effects,
                 );
             }
+            Phase::Restarting { .. } => self.start_again(key, Duration::ZERO, now, effects),
             Phase::Live if exited => {}
             Phase::Live => {
                 let gone = gone.cloned().unwrap_or_else(|| Gone {
                     words: "left without a word".to_owned(),
                     signal: None,
                 });
-                let text = format!(
-                    "\r\n[shellward: the worker process of this terminal {}; its shell has ended]\r\n",
-                    gone.words
-                );
-                // Before the words: they are not the command's.
-                self.close_command(key, now);
-                self.output(key, &text, &[], None, now);
-                self.announce_exit(key, 128, gone.signal, now, effects);
+                self.crashed(key, &gone, now, effects);
             }
         }
     }
@@ -321,15 +351,11 @@ impl Core {
         disposer: Option<&Call>,
         effects: &mut Vec<Effect>,
     ) -> bool {
+        self.drop_subscribers(key);
         let Some(terminal) = self.terminals.get_mut(&key) else {
             return true;
         };
-        for (connection, _) in std::mem::take(&mut terminal.subscribers) {
-            if let Some(connection) = self.connections.get_mut(&connection) {
-                connection.subscriptions = connection.subscriptions.saturating_sub(1);
-            }
-        }
-        terminal.shared.resume.notify_one();
+        terminal.end_hold();
         let done = match &terminal.link {
             Some(link) => {
                 link.terminate(TERMINATE_GRACE_MS);
@@ -348,6 +374,19 @@ impl Core {
         };
         self.root_list_changed();
         done
+    }
+
+    /// The terminal is taken off the list, and with it its stream ends.
+    pub(super) fn drop_subscribers(&mut self, key: TerminalKey) {
+        let Some(terminal) = self.terminals.get_mut(&key) else {
+            return;
+        };
+        for (connection, _) in std::mem::take(&mut terminal.subscribers) {
+            if let Some(connection) = self.connections.get_mut(&connection) {
+                connection.subscriptions = connection.subscriptions.saturating_sub(1);
+            }
+        }
+        terminal.shared.resume.notify_one();
     }
 
     /// Ends every terminal; true if none is left.
@@ -369,7 +408,8 @@ impl Core {
     pub fn due(&mut self, now: Instant, effects: &mut Vec<Effect>) -> Option<Instant> {
         let forget = self.forget_exited(now, effects);
         let titles = self.titles_due(now);
-        forget.into_iter().chain(titles).min()
+        let holds = self.end_holds(now);
+        forget.into_iter().chain(titles).chain(holds).min()
     }
 
     /// Forgets exited terminals whose time has come; when to look again.
@@ -395,7 +435,12 @@ impl Core {
     }
 
     /// Runs what waited for a terminal's start.
-    fn run_waiting(&mut self, key: TerminalKey, now: Instant, effects: &mut Vec<Effect>) {
+    pub(super) fn run_waiting(
+        &mut self,
+        key: TerminalKey,
+        now: Instant,
+        effects: &mut Vec<Effect>,
+    ) {
         while let Some(terminal) = self.terminals.get_mut(&key)
             && matches!(terminal.phase, Phase::Live)
             && let Some(call) = terminal.waiting.pop_front()
@@ -420,6 +465,7 @@ impl Core {
         let asked_by = match terminal.phase {
             Phase::Starting { creator } => Some(creator),
             Phase::Ending { disposer } => disposer,
+            Phase::Restarting { asked_by, .. } => asked_by,
             Phase::Live => None,
         };
         if let Some(call) = asked_by {

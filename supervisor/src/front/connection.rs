@@ -2,28 +2,40 @@
 
 use std::sync::Arc;
 
+use axum::body::Bytes;
 use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket};
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use tokio::time::{Instant, timeout_at};
 
+use super::life::Life;
 use crate::ahp::RpcError;
 use crate::ahp::rpc::{Incoming, Unusable, reply_error};
-use crate::core::ConnectionId;
+use crate::core::{ConnectionId, Principal};
 use crate::host::Host;
 use crate::limits::{CLOSE_TIME, INITIALIZE_TIME, MALFORMED_MESSAGES, PING_TIME, PINGS};
 use crate::outbox::{Close, Next, Outbox};
 
 /// Serves a connection to its end.
-pub(super) async fn run(host: Arc<Host>, id: ConnectionId, socket: WebSocket) {
+pub(super) async fn run(
+    host: Arc<Host>,
+    id: ConnectionId,
+    principal: Principal,
+    socket: WebSocket,
+    life: Arc<Life>,
+) {
     let outbox = Arc::new(Outbox::default());
-    host.with_core(|core, _, _| core.connect(id, Arc::clone(&outbox)));
+    host.with_core(|core, _, _| core.connect(id, principal, Arc::clone(&outbox)));
     tracing::debug!(connection = id.0, "connected");
     let (sink, stream) = socket.split();
     tokio::select! {
         () = read(&host, id, stream, &outbox) => {}
-        () = write(id, sink, &outbox) => {}
+        () = write(id, sink, &outbox, &life) => {}
         () = give_up(&outbox) => {}
+        () = life.lost() => {
+            host.metrics.lost_connections.one();
+            tracing::info!(connection = id.0, "dropped: the other side is gone and did not say so");
+        }
     }
     if outbox.was_too_slow() {
         host.metrics.slow_readers.one();
@@ -146,9 +158,23 @@ async fn give_up(outbox: &Outbox) {
 }
 
 /// Sends what is in the outbox until it says that the connection is closed.
-async fn write(id: ConnectionId, mut sink: SplitSink<WebSocket, Message>, outbox: &Outbox) {
+async fn write(
+    id: ConnectionId,
+    mut sink: SplitSink<WebSocket, Message>,
+    outbox: &Outbox,
+    life: &Life,
+) {
     loop {
-        match outbox.next().await {
+        let next = tokio::select! {
+            next = outbox.next() => next,
+            () = life.ping_wanted() => {
+                if sink.send(Message::Ping(Bytes::new())).await.is_err() {
+                    return;
+                }
+                continue;
+            }
+        };
+        match next {
             Next::Send(messages) => {
                 for message in messages {
                     let bytes = message.len();

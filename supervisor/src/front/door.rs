@@ -9,6 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use percent_encoding::percent_decode_str;
 use zeroize::Zeroizing;
 
+use crate::core::Principal;
 use crate::token::ConnectionToken;
 
 /// What the operator allows.
@@ -72,7 +73,7 @@ pub struct Request<'a> {
     pub authorization: Option<&'a str>,
 }
 
-/// Judges a request.
+/// Judges a request; who it comes from.
 ///
 /// # Errors
 /// The refusal.
@@ -81,7 +82,7 @@ pub fn admit(
     arrival: Arrival,
     own_uid: u32,
     request: &Request<'_>,
-) -> Result<(), Refusal> {
+) -> Result<Principal, Refusal> {
     let local = match arrival {
         Arrival::Unix(uid) if uid == own_uid || uid == 0 => None,
         Arrival::Unix(_) => return Err(Refusal::Peer),
@@ -101,22 +102,20 @@ pub fn admit(
             return Err(Refusal::Origin);
         }
     }
-    let Some(local) = local else {
-        return Ok(());
-    };
-    if !names_us(policy, local, request.host) {
+    if let Some(local) = local
+        && !names_us(policy, local, request.host)
+    {
         return Err(Refusal::Host);
     }
-    match &policy.token {
-        None => Ok(()),
-        Some(token) => {
-            let presented = presented_token(request).ok_or(Refusal::Token)?;
-            if token.matches(&presented) {
-                Ok(())
-            } else {
-                Err(Refusal::Token)
-            }
-        }
+    let knows_token = policy.token.as_ref().is_some_and(|token| {
+        presented_token(request).is_some_and(|presented| token.matches(&presented))
+    });
+    match arrival {
+        // Whoever has the token is the same, whichever way it comes.
+        _ if knows_token => Ok(Principal::Token),
+        Arrival::Unix(uid) => Ok(Principal::Uid(uid)),
+        Arrival::Tcp(_) if policy.token.is_none() => Ok(Principal::Anybody),
+        Arrival::Tcp(_) => Err(Refusal::Token),
     }
 }
 
@@ -237,7 +236,7 @@ mod tests {
             };
             assert_eq!(
                 admit(&policy(), tcp(LOCAL), 5, &request),
-                Ok(()),
+                Ok(Principal::Token),
                 "{origin}"
             );
         }
@@ -270,13 +269,13 @@ mod tests {
         ] {
             assert_eq!(
                 admit(&policy(), tcp(LOCAL), 5, &with_token(host)),
-                Ok(()),
+                Ok(Principal::Token),
                 "{host}"
             );
         }
         assert_eq!(
             admit(&policy(), tcp("[::1]:9190"), 5, &with_token("[::1]:9190")),
-            Ok(())
+            Ok(Principal::Token)
         );
         assert_eq!(
             admit(
@@ -285,7 +284,7 @@ mod tests {
                 5,
                 &with_token("10.1.1.1:9190")
             ),
-            Ok(())
+            Ok(Principal::Token)
         );
         assert_eq!(
             admit(
@@ -336,7 +335,15 @@ mod tests {
             authorization: Some("bearer s3cret+/="),
             ..bare
         };
-        assert_eq!(admit(&policy(), tcp(LOCAL), 5, &bearer), Ok(()));
+        assert_eq!(
+            admit(&policy(), tcp(LOCAL), 5, &bearer),
+            Ok(Principal::Token)
+        );
+        // Who has the token is the same over a unix socket; a wrong one there is none.
+        assert_eq!(
+            admit(&policy(), Arrival::Unix(5), 5, &bearer),
+            Ok(Principal::Token)
+        );
         let basic = Request {
             authorization: Some("Basic s3cret+/="),
             ..bare
@@ -346,14 +353,15 @@ mod tests {
             token: None,
             ..policy()
         };
-        assert_eq!(admit(&open, tcp(LOCAL), 5, &bare), Ok(()));
+        assert_eq!(admit(&open, tcp(LOCAL), 5, &bare), Ok(Principal::Anybody));
+        assert_eq!(admit(&open, tcp(LOCAL), 5, &bearer), Ok(Principal::Anybody));
         assert_eq!(
             admit(&policy(), Arrival::Unix(5), 5, &Request::default()),
-            Ok(())
+            Ok(Principal::Uid(5))
         );
         assert_eq!(
             admit(&policy(), Arrival::Unix(0), 5, &Request::default()),
-            Ok(())
+            Ok(Principal::Uid(0))
         );
         assert_eq!(
             admit(&policy(), Arrival::Unix(6), 5, &Request::default()),

@@ -1,6 +1,7 @@
 //! Sockets that clients come in by, and the HTTP request that becomes a WebSocket.
 
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,11 +17,14 @@ use axum::response::{IntoResponse as _, Response};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use nix::errno::Errno;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::door::{self, Arrival, Policy, Refusal};
+use super::life::{Life, Watched};
 use super::{connection, watch};
 use crate::core::ConnectionId;
 use crate::host::{Host, Stage};
@@ -58,17 +62,13 @@ impl Listener {
     pub fn unix(path: &Path) -> io::Result<Self> {
         match fs::symlink_metadata(path) {
             Ok(found) if found.file_type().is_socket() => {
-                match std::os::unix::net::UnixStream::connect(path) {
-                    Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                        fs::remove_file(path)?
-                    }
-                    _ => {
-                        return Err(io::Error::new(
-                            io::ErrorKind::AddrInUse,
-                            "somebody listens there already",
-                        ));
-                    }
+                if !is_abandoned(path)? {
+                    return Err(io::Error::new(
+                        io::ErrorKind::AddrInUse,
+                        "somebody listens there already",
+                    ));
                 }
+                fs::remove_file(path)?;
             }
             Ok(_) => {
                 return Err(io::Error::new(
@@ -100,6 +100,15 @@ impl Listener {
             Self::Unix(_, path) => Some(path),
         }
     }
+}
+
+/// Whether nobody listens at a socket file any more: only a refused connection proves it. Does not
+/// wait, as connecting does where somebody listens and has stopped accepting.
+fn is_abandoned(path: &Path) -> io::Result<bool> {
+    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+    let probe = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    let answer = connect(probe.as_raw_fd(), &UnixAddr::new(path)?);
+    Ok(answer == Err(Errno::ECONNREFUSED))
 }
 
 /// What all listeners share.
@@ -178,7 +187,7 @@ impl Front {
             .is_ok()
     }
 
-    async fn http<S>(
+    pub(super) async fn http<S>(
         self: Arc<Self>,
         stream: S,
         id: ConnectionId,
@@ -187,12 +196,16 @@ impl Front {
     ) where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        let life = Life::new();
+        let stream = Watched::new(stream, Arc::clone(&life));
         let front = Arc::clone(&self);
         let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
-            let front = Arc::clone(&front);
+            let (front, life) = (Arc::clone(&front), Arc::clone(&life));
             async move {
                 Ok::<_, std::convert::Infallible>(
-                    front.request(request.map(Body::new), id, arrival).await,
+                    front
+                        .request(request.map(Body::new), id, arrival, life)
+                        .await,
                 )
             }
         });
@@ -215,6 +228,7 @@ impl Front {
         request: Request,
         id: ConnectionId,
         arrival: Arrival,
+        life: Arc<Life>,
     ) -> Response {
         let (mut parts, _body) = request.into_parts();
         // A client says these once; two could be read differently by a proxy in front.
@@ -241,27 +255,18 @@ impl Front {
             query: parts.uri.query(),
             authorization: text(header::AUTHORIZATION),
         };
-        if let Err(refusal) = door::admit(&self.policy, arrival, self.own_uid, &asked) {
-            tracing::warn!(connection = id.0, reason = %refusal, "a connection was refused");
-            if refusal == Refusal::Token {
-                // Only who is wrong waits, so that guessing keeps nobody else out.
-                let Ok(_slot) = self.wrong_tokens.try_acquire() else {
-                    return self.refuse(
-                        StatusCode::TOO_MANY_REQUESTS,
-                        "too many wrong tokens; try again in a second",
-                    );
-                };
-                tokio::time::sleep(WRONG_TOKEN_DELAY).await;
-            }
-            let status = StatusCode::from_u16(refusal.status()).unwrap_or(StatusCode::FORBIDDEN);
-            return self.refuse(status, &refusal.to_string());
-        }
+        let principal = match door::admit(&self.policy, arrival, self.own_uid, &asked) {
+            Ok(principal) => principal,
+            Err(refusal) => return self.turn_away(id, refusal).await,
+        };
         let upgrade = match WebSocketUpgrade::from_request_parts(&mut parts, &()).await {
             Ok(upgrade) => upgrade,
             Err(_) => {
-                let watched = (parts.method == Method::GET)
-                    .then(|| watch::answer(&self.host, parts.uri.path()))
-                    .flatten();
+                let watched = if parts.method == Method::GET {
+                    watch::answer(&self.host, parts.uri.path()).await
+                } else {
+                    None
+                };
                 return watched.unwrap_or_else(|| {
                     self.refuse(
                         StatusCode::UPGRADE_REQUIRED,
@@ -287,9 +292,26 @@ impl Front {
             .read_buffer_size(8 << 10)
             .write_buffer_size(64 << 10)
             .on_upgrade(move |socket| async move {
-                connection::run(host, id, socket).await;
+                connection::run(host, id, principal, socket, life).await;
                 drop(permit);
             })
+    }
+
+    /// Refuses whom the door does not admit.
+    async fn turn_away(&self, id: ConnectionId, refusal: Refusal) -> Response {
+        tracing::warn!(connection = id.0, reason = %refusal, "a connection was refused");
+        if refusal == Refusal::Token {
+            // Only who is wrong waits, so that guessing keeps nobody else out.
+            let Ok(_slot) = self.wrong_tokens.try_acquire() else {
+                return self.refuse(
+                    StatusCode::TOO_MANY_REQUESTS,
+                    "too many wrong tokens; try again in a second",
+                );
+            };
+            tokio::time::sleep(WRONG_TOKEN_DELAY).await;
+        }
+        let status = StatusCode::from_u16(refusal.status()).unwrap_or(StatusCode::FORBIDDEN);
+        self.refuse(status, &refusal.to_string())
     }
 
     /// A refusal in words; the connection ends with it.

@@ -2,7 +2,11 @@
 
 mod connection;
 pub mod door;
+mod life;
 mod listener;
 mod watch;
 
 pub use listener::{Front, Listener};
+
+#[cfg(test)]
+mod tests;

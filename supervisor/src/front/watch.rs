@@ -1,5 +1,7 @@
 //! What monitoring asks by a plain GET, behind the same door as clients.
 
+use std::sync::Arc;
+
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 
@@ -9,7 +11,7 @@ use crate::metrics;
 const JSON: &str = "application/json";
 
 /// The answer to a GET of `path`, if monitoring asks for that.
-pub(super) fn answer(host: &Host, path: &str) -> Option<Response> {
+pub(super) async fn answer(host: &Arc<Host>, path: &str) -> Option<Response> {
     let (status, kind, body) = match path {
         "/healthz" => (
             StatusCode::OK,
@@ -21,6 +23,7 @@ pub(super) fn answer(host: &Host, path: &str) -> Option<Response> {
             (status, JSON, body.to_owned())
         }
         "/metrics" => {
+            host.look_at_workers().await;
             // The page is written outside the lock.
             let gauges = host.with_core(|core, _, _| core.gauges());
             let page = host.metrics.render(&gauges);
@@ -41,7 +44,7 @@ fn ready(stage: Stage) -> (StatusCode, &'static str) {
     match stage {
         Stage::Starting => (
             StatusCode::SERVICE_UNAVAILABLE,
-            r#"{"status":"starting","reason":"the probe has not answered yet whether ptys work"}"#,
+            r#"{"status":"starting","reason":"the probe has not answered yet whether ptys work, or terminals are being taken over"}"#,
         ),
         Stage::Serving => (StatusCode::OK, r#"{"status":"ready"}"#),
         Stage::Ending => (

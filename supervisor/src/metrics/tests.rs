@@ -124,18 +124,25 @@ fn a_page_of_zeros_has_every_line_and_is_well_formed() {
         [
             "shellward_build_info",
             "shellward_connections",
+            "shellward_connections_lost_total",
             "shellward_dispatches_refused_total",
             "shellward_echo_seconds",
             "shellward_input_bytes_total",
+            "shellward_input_queue_bytes",
+            "shellward_input_queue_max_bytes",
             "shellward_outbox_bytes",
             "shellward_outbox_max_bytes",
             "shellward_output_bytes_total",
             "shellward_requests_refused_total",
             "shellward_slow_readers_closed_total",
             "shellward_start_seconds",
+            "shellward_starts_failed_total",
             "shellward_terminals",
             "shellward_worker_crashes_total",
+            "shellward_worker_restarts_total",
             "shellward_worker_starts_total",
+            "shellward_workers_adopted_total",
+            "shellward_workers_unadopted",
         ]
     );
     for (name, family) in &families {
@@ -162,14 +169,20 @@ fn what_was_counted_is_shown() {
     metrics.input_bytes.add(4);
     metrics.slow_readers.add(5);
     metrics.dispatches_refused.add(6);
+    metrics.lost_connections.add(7);
     let page = metrics.render(&Gauges {
         starting: 11,
         running: 12,
+        unresponsive: 121,
         exited: 13,
+        crashed: 131,
         ending: 14,
         connections: 15,
         outbox_sum: 16,
         outbox_max: 17,
+        input_sum: 18,
+        input_max: 19,
+        unadopted: 20,
     });
     assert!(
         page.contains(&format!("shellward_output_bytes_total {}\n", u64::MAX)),
@@ -182,10 +195,14 @@ fn what_was_counted_is_shown() {
         ("input_bytes_total", &[4.0]),
         ("slow_readers_closed_total", &[5.0]),
         ("dispatches_refused_total", &[6.0]),
-        ("terminals", &[11.0, 12.0, 13.0, 14.0]),
+        ("connections_lost_total", &[7.0]),
+        ("terminals", &[11.0, 12.0, 121.0, 13.0, 131.0, 14.0]),
         ("connections", &[15.0]),
         ("outbox_bytes", &[16.0]),
         ("outbox_max_bytes", &[17.0]),
+        ("input_queue_bytes", &[18.0]),
+        ("input_queue_max_bytes", &[19.0]),
+        ("workers_unadopted", &[20.0]),
     ] {
         assert_eq!(
             values(&families[&format!("shellward_{name}")]),

@@ -55,20 +55,35 @@ impl Sender {
     }
 }
 
-/// Connects to a worker, makes sure that it is the process we started, and shakes hands.
-pub(super) async fn attach(
-    socket: &Path,
-    pid: u32,
-    token: &AttachToken,
-    epoch: u64,
-) -> Result<(Receiver, Sender), LinkError> {
+/// A connection to whoever listens at a worker's socket: our own account, no more is known yet.
+#[derive(Debug)]
+pub(super) struct Peer {
+    stream: Stream,
+    /// Who called listen there (SO_PEERCRED, unix(7)).
+    pub pid: u32,
+}
+
+/// Connects to a worker's socket.
+pub(super) async fn connect(socket: &Path) -> Result<Peer, LinkError> {
     let name = socket.to_fs_name::<GenericFilePath>()?;
     let stream = Stream::connect(name).await?;
     let peer = stream.peer_creds()?;
-    let expected = i32::try_from(pid).unwrap_or(-1);
-    if peer.pid() != Some(expected) || peer.euid() != Some(nix::unistd::geteuid().as_raw()) {
-        return Err(LinkError::Contract("somebody else listens at its socket"));
+    let pid = peer.pid().and_then(|pid| u32::try_from(pid).ok());
+    match pid {
+        Some(pid) if peer.euid() == Some(nix::unistd::geteuid().as_raw()) => {
+            Ok(Peer { stream, pid })
+        }
+        _ => Err(LinkError::Contract("another account listens at its socket")),
     }
+}
+
+/// Shakes hands with a worker.
+pub(super) async fn attach(
+    peer: Peer,
+    token: &AttachToken,
+    epoch: u64,
+) -> Result<(Receiver, Sender), LinkError> {
+    let Peer { stream, pid } = peer;
     let stream = Arc::new(stream);
     let mut sender = Sender(Arc::clone(&stream));
     let mut receiver = Receiver {
@@ -91,6 +106,10 @@ pub(super) async fn attach(
     match answer {
         None => Err(LinkError::Contract("it refused to attach")),
         Some(answer) if answer.role != Role::Worker => Err(LinkError::Contract("it is no worker")),
+        // Whoever listens there has answered itself: it is alive, and its number is its own.
+        Some(answer) if answer.pid != pid => {
+            Err(LinkError::Contract("another process answers at its socket"))
+        }
         Some(_) => Ok((receiver, sender)),
     }
 }
@@ -137,8 +156,8 @@ impl Receiver {
     }
 }
 
-/// The frame that starts a shell.
-pub(super) fn start_frame(
+/// The frames that start a shell.
+pub(super) fn start_frames(
     host: &Host,
     plan: &StartPlan,
     mode: Mode<'_>,
@@ -160,7 +179,15 @@ pub(super) fn start_frame(
         limits: host.shell_limits.clone(),
         marks: host.marks,
         integrate: host.integrate,
+        card: Data::borrowed(&plan.card),
+        commands: plan.again.as_ref().map_or(0, |again| again.commands),
+        trimmed: false,
+        reattach_grace_ms: host.reattach_grace_ms,
+        orphan_timeout_ms: host.orphan_timeout_ms,
     }))
     .encode(&mut frame)?;
+    for past in plan.again.iter().flat_map(|again| &again.past) {
+        ToWorker::Past(past.clone()).encode(&mut frame)?;
+    }
     Ok(frame)
 }

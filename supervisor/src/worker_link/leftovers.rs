@@ -18,15 +18,18 @@ const ENTRIES: usize = 256;
 /// How deep they may lie. A worker's own lie three deep.
 const DEPTH: usize = 8;
 
-/// Removes a worker's socket, and the directory beside it that holds what its shell starts with.
+/// Removes a worker's socket, its token, and the directory beside them that holds what its shell
+/// starts with.
 pub(super) fn remove(socket: &Path) {
     // A socket is called after its terminal's id.
     let terminal = socket.file_stem().unwrap_or_default().display();
-    match std::fs::remove_file(socket) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            tracing::warn!(%terminal, %error, "the socket of a dead worker cannot be removed");
+    for path in [socket, &token_file::path(socket)] {
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(%terminal, %error, path = %path.display(), "a file of a dead worker cannot be removed");
+            }
+            _ => {}
         }
-        _ => {}
     }
     let mut name = socket.as_os_str().as_bytes().to_vec();
     name.extend_from_slice(b".d");
@@ -64,6 +67,59 @@ fn remove_entry(parent: impl AsFd, name: &CStr, depth: usize, left: &mut usize) 
         remove_entry(&directory, name, depth, left)?;
     }
     unlinkat(&parent, name, UnlinkatFlags::RemoveDir)
+}
+
+/// The file beside a worker's socket with the token that attaches to it. The directory is private,
+/// and so is the file.
+pub(super) mod token_file {
+    use std::fs::OpenOptions;
+    use std::io::{self, Read as _, Write as _};
+    use std::os::unix::fs::OpenOptionsExt as _;
+    use std::path::{Path, PathBuf};
+
+    use nix::fcntl::OFlag;
+    use shellward_protocol::AttachToken;
+    use zeroize::Zeroizing;
+
+    pub fn path(socket: &Path) -> PathBuf {
+        socket.with_extension("token")
+    }
+
+    /// Writes a new one.
+    pub fn write(socket: &Path, token: &AttachToken) -> io::Result<()> {
+        let path = path(socket);
+        let written = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)
+            .and_then(|mut file| file.write_all(token.expose()));
+        written.map_err(|error| {
+            // Half a token helps nobody; if there was another one, it stays.
+            if error.kind() != io::ErrorKind::AlreadyExists {
+                std::fs::remove_file(&path).ok();
+            }
+            let kind = error.kind();
+            io::Error::new(
+                kind,
+                format!("its token cannot be written to {}: {error}", path.display()),
+            )
+        })
+    }
+
+    /// Reads the one that was left.
+    pub fn read(socket: &Path) -> io::Result<AttachToken> {
+        let mut bytes = Zeroizing::new(Vec::new());
+        OpenOptions::new()
+            .read(true)
+            .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
+            .open(path(socket))?
+            .take(AttachToken::LEN as u64 + 1)
+            .read_to_end(&mut bytes)?;
+        let token = <[u8; AttachToken::LEN]>::try_from(bytes.as_slice())
+            .map_err(|_| io::Error::other("its token file has the wrong length"))?;
+        Ok(AttachToken::new(token))
+    }
 }
 
 #[cfg(test)]

@@ -49,23 +49,10 @@ pub(super) async fn sweep(workers: &Workers) {
     tracing::warn!("processes of a dead worker are still there");
 }
 
-/// The processes whose parent is this process, from /proc.
+/// The processes whose parent is this process.
 pub(super) fn children() -> impl Iterator<Item = u32> {
     let me = std::process::id();
-    std::fs::read_dir("/proc")
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .filter(move |pid| parent(*pid) == Some(me))
-}
-
-/// Field 4 of /proc/PID/stat; the name in field 2 may hold spaces and parentheses.
-fn parent(pid: u32) -> Option<u32> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(')')?
-        .1
-        .split_whitespace()
-        .nth(1)?
-        .parse()
-        .ok()
+    super::stat::all()
+        .filter(move |(_, stat)| stat.parent == me)
+        .map(|(pid, _)| pid)
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,10 +11,13 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 use shellward_protocol::{AttachToken, Boot, Data};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::process::{Child, ChildStderr, Command};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::sync::Notify;
 
+use super::adopted::Adopted;
+use super::leftovers::token_file;
 use crate::core::TerminalKey;
+use crate::faults;
 use crate::limits::WORKER_LOG_LINE_BYTES;
 
 /// How the rest of the host reaches a worker process without owning it.
@@ -34,6 +37,15 @@ pub struct Control {
 }
 
 impl Control {
+    pub(super) fn new(pid: u32, terminal: &str) -> Arc<Self> {
+        Arc::new(Self {
+            pid,
+            terminal: terminal.to_owned(),
+            kill: Notify::new(),
+            stopped_by: AtomicI32::new(0),
+        })
+    }
+
     /// The signal that stopped the worker for good, if one did.
     #[must_use]
     pub fn stopped_by(&self) -> Option<i32> {
@@ -43,12 +55,9 @@ impl Control {
         }
     }
 
-    /// Whether it is stopped at this moment (proc_pid_stat(5), state `T`).
+    /// Whether it is stopped at this moment.
     fn is_stopped(&self) -> bool {
-        std::fs::read_to_string(format!("/proc/{}/stat", self.pid))
-            .ok()
-            .and_then(|stat| Some(stat.rsplit_once(')')?.1.trim_start().starts_with('T')))
-            .unwrap_or(false)
+        super::stat::Stat::of(self.pid).is_some_and(|stat| stat.is_stopped())
     }
 }
 
@@ -116,6 +125,11 @@ impl Workers {
         super::orphans::sweep(self).await;
     }
 
+    /// Knows a worker that a supervisor before us started.
+    pub(super) fn adopt(&self, key: TerminalKey, control: Arc<Control>) {
+        self.lock().workers.insert(key, control);
+    }
+
     /// Forgets a worker whose process was waited for.
     pub(super) fn forget(&self, key: TerminalKey) {
         self.lock().workers.remove(&key);
@@ -154,57 +168,87 @@ impl Workers {
     }
 }
 
-/// A worker process of ours that has not been waited for.
+/// A worker's process, not waited for.
+#[derive(Debug)]
+pub(super) enum Process {
+    /// A child of ours.
+    Child(Child),
+    /// A supervisor before us started it.
+    Adopted(Adopted),
+}
+
+/// A worker that has not ended.
 #[derive(Debug)]
 pub(super) struct Worker {
-    pub child: Child,
+    pub process: Process,
     pub control: Arc<Control>,
     pub socket: PathBuf,
     pub token: AttachToken,
 }
 
+/// How a worker that was just started is told what it is, and says that it listens.
+#[derive(Debug)]
+pub(super) struct Pipes {
+    stdin: Option<ChildStdin>,
+    stdout: Option<ChildStdout>,
+}
+
 impl Worker {
     /// Forks and executes a worker. Its environment is empty and its command line one word, so
-    /// that neither can hold a secret.
+    /// that neither can hold a secret. The token is kept in a file beside its socket, for the next
+    /// supervisor.
     pub fn spawn(
         workers: &Workers,
         key: TerminalKey,
         id: &str,
         binary: &Path,
         sockets: &Path,
-    ) -> io::Result<Self> {
+    ) -> io::Result<(Self, Pipes)> {
+        let socket = sockets.join(format!("{id}.sock"));
         let mut secret = [0; AttachToken::LEN];
         getrandom::fill(&mut secret).map_err(io::Error::other)?;
+        faults::check("supervisor.spawn")?;
+        let token = AttachToken::new(secret);
+        token_file::write(&socket, &token)?;
         let mut known = workers.lock();
-        let mut child = Command::new(binary)
+        let spawned = Command::new(binary)
             .arg("run")
             .env_clear()
+            .envs(faults::passed_on())
             .current_dir("/")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            .spawn()?;
-        let control = Arc::new(Control {
-            pid: child.id().unwrap_or_default(),
-            terminal: id.to_owned(),
-            kill: Notify::new(),
-            stopped_by: AtomicI32::new(0),
-        });
+            .spawn();
+        let mut child = match spawned {
+            Ok(child) => child,
+            Err(error) => {
+                drop(known);
+                super::leftovers::remove(&socket);
+                return Err(error);
+            }
+        };
+        let control = Control::new(child.id().unwrap_or_default(), id);
         known.workers.insert(key, Arc::clone(&control));
         drop(known);
         if let Some(stderr) = child.stderr.take() {
             tokio::spawn(log_lines(id.to_owned(), stderr));
         }
-        Ok(Self {
-            child,
+        let pipes = Pipes {
+            stdin: child.stdin.take(),
+            stdout: child.stdout.take(),
+        };
+        let worker = Self {
+            process: Process::Child(child),
             control,
-            socket: sockets.join(format!("{id}.sock")),
-            token: AttachToken::new(secret),
-        })
+            socket,
+            token,
+        };
+        Ok((worker, pipes))
     }
 
     /// Tells the worker where to listen and waits until it does.
-    pub async fn boot(&mut self) -> io::Result<()> {
+    pub async fn boot(&self, pipes: Pipes) -> io::Result<()> {
         let mut frame = Vec::new();
         Boot {
             socket: Data::borrowed(std::os::unix::ffi::OsStrExt::as_bytes(
@@ -216,17 +260,43 @@ impl Worker {
         .encode(&mut frame)
         .map_err(io::Error::other)?;
         // Dropping the pipe is the end of file that the worker waits for.
-        if let Some(mut pipe) = self.child.stdin.take() {
+        if let Some(mut pipe) = pipes.stdin {
             pipe.write_all(&frame).await?;
         }
         let mut line = String::new();
-        if let Some(pipe) = self.child.stdout.take() {
+        if let Some(pipe) = pipes.stdout {
             BufReader::new(pipe.take(1024)).read_line(&mut line).await?;
         }
         match line.trim_end() {
             "ready" => Ok(()),
             "" => Err(io::Error::other("it ended before it listened")),
             other => Err(io::Error::other(other.to_owned())),
+        }
+    }
+
+    /// Waits for its end; how it ended, if that can be known. Cancel safe.
+    pub async fn wait(&mut self) -> Option<ExitStatus> {
+        match &mut self.process {
+            Process::Child(child) => child.wait().await.ok(),
+            Process::Adopted(adopted) => {
+                adopted.ended().await;
+                None
+            }
+        }
+    }
+
+    /// Its shell has ended.
+    pub fn shell_ended(&mut self) {
+        if let Process::Adopted(adopted) = &mut self.process {
+            adopted.shell_ended();
+        }
+    }
+
+    /// Kills it; [`Self::wait`] follows.
+    pub fn kill(&mut self) -> io::Result<()> {
+        match &mut self.process {
+            Process::Child(child) => child.start_kill(),
+            Process::Adopted(adopted) => adopted.kill(),
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use shellward_protocol::kept::{Clear, Typed, Watch};
 use shellward_protocol::limits::INPUT_PENDING_MAX;
 use shellward_protocol::message::{Ack, Input, Size, Terminate};
 use shellward_protocol::{Data, ToWorker, WireError};
@@ -19,8 +20,10 @@ struct Inner {
     input_seq: u64,
     size: Option<Size>,
     ack: Option<u64>,
+    clear: Option<u64>,
+    card: Option<Vec<u8>>,
+    watched: Option<bool>,
     terminate: Option<u32>,
-    ack_exit: bool,
     closed: bool,
 }
 
@@ -36,6 +39,21 @@ pub struct LinkQueue {
 pub struct InputFull(pub u64);
 
 impl LinkQueue {
+    /// The queue of a terminal that has been typed into already.
+    #[must_use]
+    pub fn resumed(typed: Typed) -> Self {
+        let inner = Inner {
+            accepted: typed.came,
+            taken: typed.taken,
+            input_seq: typed.seq,
+            ..Inner::default()
+        };
+        Self {
+            inner: Mutex::new(inner),
+            ready: Notify::new(),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -101,9 +119,26 @@ impl LinkQueue {
         self.update(|inner| inner.terminate = Some(grace_ms));
     }
 
-    /// Acknowledges the exit.
-    pub fn ack_exit(&self) {
-        self.update(|inner| inner.ack_exit = true);
+    /// A client has cleared what was shown up to `offset`.
+    pub fn clear(&self, offset: u64) {
+        self.update(|inner| inner.clear = Some(offset));
+    }
+
+    /// Notes what the next supervisor is to be told about the terminal.
+    pub fn card(&self, card: Vec<u8>) {
+        self.update(|inner| inner.card = Some(card));
+    }
+
+    /// Whether anybody reads the output.
+    pub fn watch(&self, watched: bool) {
+        self.update(|inner| inner.watched = Some(watched));
+    }
+
+    /// Input that was accepted and that the shell's side has not taken, in bytes.
+    #[must_use]
+    pub fn waiting_input(&self) -> u64 {
+        let inner = self.lock();
+        inner.accepted - inner.taken
     }
 
     /// Ends the writer.
@@ -135,6 +170,9 @@ impl LinkQueue {
         if let Some(offset) = inner.ack.take() {
             ToWorker::Ack(Ack { offset }).encode(out)?;
         }
+        if let Some(offset) = inner.clear.take() {
+            ToWorker::Clear(Clear { offset }).encode(out)?;
+        }
         if let Some(size) = inner.size.take() {
             ToWorker::Resize(size).encode(out)?;
         }
@@ -148,8 +186,11 @@ impl LinkQueue {
             // A paste's buffer is not kept for the keystrokes that follow.
             inner.input = Vec::new();
         }
-        if std::mem::take(&mut inner.ack_exit) {
-            ToWorker::AckExit.encode(out)?;
+        if let Some(watched) = inner.watched.take() {
+            ToWorker::Watch(Watch { watched }).encode(out)?;
+        }
+        if let Some(card) = inner.card.take() {
+            ToWorker::Card(card.into()).encode(out)?;
         }
         if let Some(grace_ms) = inner.terminate.take() {
             ToWorker::Terminate(Terminate { grace_ms }).encode(out)?;

@@ -8,12 +8,13 @@ use shellward_protocol::FromWorker;
 use shellward_protocol::message::{Event, Mode, Output, StartFailure, Started};
 use tokio::time::timeout;
 
-use super::frames::{LinkError, Receiver, Sender, attach, start_frame};
-use super::process::Worker;
+use super::frames::{LinkError, Receiver, Sender, attach, connect, start_frames};
+use super::process::{Pipes, Process, Worker};
 use super::told::Stream;
 use super::{leftovers, orphans};
 use crate::ahp::envelope::OutputEnvelope;
 use crate::core::{Gone, Pace, Running, StartPlan, TerminalKey};
+use crate::faults;
 use crate::host::Host;
 use crate::limits::START_TIME;
 use crate::signals;
@@ -23,6 +24,9 @@ const LEAVE_TIME: Duration = Duration::from_secs(2);
 
 /// Starts a terminal and stays with it to the end.
 pub(crate) async fn run(host: Arc<Host>, plan: StartPlan) {
+    if let Some(again) = &plan.again {
+        tokio::time::sleep(again.delay).await;
+    }
     let permit = host.start_slots.acquire().await;
     let key = plan.key;
     if host.ptys.is_stale() {
@@ -42,8 +46,8 @@ pub(crate) async fn run(host: Arc<Host>, plan: StartPlan) {
         &host.worker_binary,
         &host.worker_sockets,
     );
-    let mut worker = match worker {
-        Ok(worker) => worker,
+    let (mut worker, pipes) = match worker {
+        Ok(spawned) => spawned,
         Err(error) => {
             tracing::warn!(terminal = %plan.id, %error, "a worker process cannot be started");
             let reason = format!(
@@ -54,16 +58,17 @@ pub(crate) async fn run(host: Arc<Host>, plan: StartPlan) {
         }
     };
     let pid = worker.control.pid;
+    faults::hit("supervisor.spawned");
     host.with_core(|core, _, _| core.worker_exists(key, pid));
     let control = Arc::clone(&worker.control);
     let started = tokio::select! {
-        started = timeout(START_TIME, start(&host, &plan, mode, &mut worker)) => {
+        started = timeout(START_TIME, start(&host, &plan, mode, &worker, pipes)) => {
             started.unwrap_or_else(|_| Err(StartError::Said(format!("it took longer than {} s", START_TIME.as_secs()))))
         }
         () = control.kill.notified() => Err(StartError::Said("it was stopped".to_owned())),
     };
     drop(permit);
-    let end = match started {
+    let link = match started {
         Err(error) => {
             let (patience, crashed) = match &error {
                 StartError::Said(_) => (Duration::ZERO, false),
@@ -95,22 +100,46 @@ pub(crate) async fn run(host: Arc<Host>, plan: StartPlan) {
         }
         Ok((receiver, sender, started)) => {
             host.ptys.count_start(false);
+            faults::hit("supervisor.started");
             tracing::info!(terminal = %plan.id, worker = pid, shell = started.shell_pid, pty = started.is_pty, "a terminal runs");
             let running =
                 host.with_core(|core, now, effects| core.started(key, started, now, effects));
-            match running {
-                Some(running) => {
-                    let stream = Stream::new(started.is_pty);
-                    look_after(&host, key, &worker, receiver, sender, running, stream).await
-                }
-                None => Ok(()),
+            let Some(running) = running else {
+                leave(&host, key, &mut worker, Duration::ZERO).await;
+                return;
+            };
+            Link {
+                key,
+                receiver,
+                sender,
+                running,
+                stream: Stream::new(started.is_pty),
             }
         }
     };
+    see_out(&host, worker, link).await;
+}
+
+/// A worker's link, from where its terminal is known to the core.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub key: TerminalKey,
+    pub receiver: Receiver,
+    pub sender: Sender,
+    pub running: Running,
+    pub stream: Stream,
+}
+
+/// Stays with a worker to its end.
+pub(super) async fn see_out(host: &Host, mut worker: Worker, link: Link) {
+    let key = link.key;
+    let control = Arc::clone(&worker.control);
+    let terminal = &control.terminal;
+    let end = look_after(host, &mut worker, link).await;
     let violation = match end {
         Ok(()) | Err(LinkError::Io(_)) => None,
         Err(error) => {
-            tracing::warn!(terminal = %plan.id, %error, "a worker is ended");
+            tracing::warn!(%terminal, %error, "a worker is ended");
             Some(error)
         }
     };
@@ -119,9 +148,10 @@ pub(crate) async fn run(host: Arc<Host>, plan: StartPlan) {
     } else {
         LEAVE_TIME
     };
-    let status = leave(&host, key, &mut worker, patience).await;
+    let status = leave(host, key, &mut worker, patience).await;
     let gone = how_it_ended(status, control.stopped_by(), violation.is_some());
-    tracing::info!(terminal = %plan.id, worker = pid, how = gone.as_ref().map_or("in order", |gone| &gone.words), "a worker has ended");
+    tracing::info!(%terminal, worker = control.pid, how = gone.as_ref().map_or("in order", |gone| &gone.words), "a worker has ended");
+    faults::hit("supervisor.worker-gone");
     host.with_core(|core, now, effects| core.worker_gone(key, gone.as_ref(), now, effects));
 }
 
@@ -145,25 +175,31 @@ async fn start(
     host: &Host,
     plan: &StartPlan,
     mode: Mode<'_>,
-    worker: &mut Worker,
+    worker: &Worker,
+    pipes: Pipes,
 ) -> Result<(Receiver, Sender, Started), StartError> {
     worker
-        .boot()
+        .boot(pipes)
         .await
         .map_err(|error| format!("the worker does not listen: {error}"))?;
-    let (mut receiver, mut sender) = attach(
-        &worker.socket,
-        worker.control.pid,
-        &worker.token,
-        host.epoch,
-    )
-    .await
-    .map_err(|error| format!("the worker cannot be attached: {error}"))?;
-    let frame = start_frame(host, plan, mode)
+    faults::hit("supervisor.booted");
+    let attached = async {
+        let peer = connect(&worker.socket).await?;
+        if peer.pid != worker.control.pid {
+            return Err(LinkError::Contract("somebody else listens at its socket"));
+        }
+        attach(peer, &worker.token, host.epoch).await
+    };
+    let (mut receiver, mut sender) = attached
+        .await
+        .map_err(|error| format!("the worker cannot be attached: {error}"))?;
+    faults::hit("supervisor.attached");
+    let frames = start_frames(host, plan, mode)
         .map_err(|error| format!("the environment cannot be passed on: {error}"))?;
-    if sender.send(&frame).await.is_err() {
+    if sender.send(&frames).await.is_err() {
         return Err(StartError::Ended);
     }
+    faults::hit("supervisor.start-sent");
     match receiver.fill().await {
         Ok(true) => {}
         Ok(false) | Err(LinkError::Io(_)) => return Err(StartError::Ended),
@@ -188,15 +224,14 @@ async fn start(
 }
 
 /// Passes messages both ways until the link ends.
-async fn look_after(
-    host: &Host,
-    key: TerminalKey,
-    worker: &Worker,
-    mut receiver: Receiver,
-    mut sender: Sender,
-    running: Running,
-    mut stream: Stream,
-) -> Result<(), LinkError> {
+async fn look_after(host: &Host, worker: &mut Worker, link: Link) -> Result<(), LinkError> {
+    let Link {
+        key,
+        mut receiver,
+        mut sender,
+        running,
+        mut stream,
+    } = link;
     let link = Arc::clone(&running.link);
     let writer = tokio::spawn(async move {
         let mut frames = Vec::new();
@@ -223,7 +258,7 @@ async fn look_after(
         }
         let handled = receiver
             .take()
-            .and_then(|message| handle(host, key, &running, &mut stream, message));
+            .and_then(|message| handle(host, key, worker, &running, &mut stream, message));
         match handled {
             Err(error) => break Err(error),
             Ok(Pace::Go) => {}
@@ -258,13 +293,18 @@ async fn wait_for_readers(
 fn handle(
     host: &Host,
     key: TerminalKey,
+    worker: &mut Worker,
     running: &Running,
     stream: &mut Stream,
     message: Option<FromWorker<'_>>,
 ) -> Result<Pace, LinkError> {
     let pace = match message {
         None => Pace::Go,
-        Some(FromWorker::Output(output)) => take_output(host, key, running, stream, &output)?,
+        Some(FromWorker::Output(output)) => {
+            let pace = take_output(host, key, running, stream, &output)?;
+            faults::hit("supervisor.output-taken");
+            pace
+        }
         Some(FromWorker::Event(event)) => take_event(host, key, stream, event)?,
         Some(FromWorker::InputTaken(taken)) => {
             running
@@ -275,10 +315,26 @@ fn handle(
         }
         Some(FromWorker::Exited(exited)) => {
             stream.exit().map_err(LinkError::Contract)?;
+            worker.shell_ended();
+            faults::hit("supervisor.exit-received");
             host.with_core(|core, now, effects| core.exited(key, exited.status, now, effects));
+            faults::hit("supervisor.exit-taken");
             Pace::Go
         }
-        Some(FromWorker::Started(_) | FromWorker::StartFailed(_)) => {
+        Some(FromWorker::Lost(lost)) => {
+            stream.lost(&lost).map_err(LinkError::Contract)?;
+            host.with_core(|core, now, effects| {
+                core.heard(key, stream.place());
+                core.lost(key, *lost, now, effects)
+            })
+            .map_err(LinkError::Contract)?
+        }
+        Some(
+            FromWorker::Started(_)
+            | FromWorker::StartFailed(_)
+            | FromWorker::Kept(_)
+            | FromWorker::Past(_),
+        ) => {
             return Err(LinkError::Contract("it announced two starts"));
         }
     };
@@ -301,7 +357,11 @@ fn take_output(
         .shared
         .is_recorded()
         .then(|| OutputEnvelope::new(&running.shared.channel_json, text));
-    Ok(host.with_core(|core, now, _| core.output(key, text, &output.cuts, rendered, now)))
+    let place = stream.place();
+    Ok(host.with_core(|core, now, _| {
+        core.heard(key, place);
+        core.output(key, text, &output.cuts, rendered, now)
+    }))
 }
 
 fn take_event(
@@ -311,7 +371,11 @@ fn take_event(
     event: Event<'_>,
 ) -> Result<Pace, LinkError> {
     let what = stream.event(event).map_err(LinkError::Contract)?;
-    Ok(host.with_core(|core, now, effects| core.happened(key, what, now, effects)))
+    let place = stream.place();
+    Ok(host.with_core(|core, now, effects| {
+        core.heard(key, place);
+        core.happened(key, what, now, effects)
+    }))
 }
 
 /// Waits for the worker's end, killing it if it takes longer than `patience`, and for the end of
@@ -322,25 +386,27 @@ async fn leave(
     worker: &mut Worker,
     patience: Duration,
 ) -> Option<ExitStatus> {
-    let status = match timeout(patience, worker.child.wait()).await {
+    let status = match timeout(patience, worker.wait()).await {
         Ok(status) => status,
         Err(_) => {
-            if let Err(error) = worker.child.start_kill() {
+            if let Err(error) = worker.kill() {
                 tracing::debug!(terminal = %worker.control.terminal, %error, "the worker has ended meanwhile");
             }
-            worker.child.wait().await
+            worker.wait().await
         }
     };
     host.workers.forget(key);
-    let status = status.ok();
     if !status.is_some_and(|status| status.success()) {
-        orphans::sweep(&host.workers).await;
+        match &worker.process {
+            Process::Child(_) => orphans::sweep(&host.workers).await,
+            Process::Adopted(adopted) => adopted.end_session().await,
+        }
         leftovers::remove(&worker.socket);
     }
     status
 }
 
-/// The end of a worker in words; `None` if it left as it should.
+/// The end of a worker in words; `None` if it left as it should, or as far as one can know.
 fn how_it_ended(
     status: Option<ExitStatus>,
     stopped_by: Option<i32>,
@@ -371,10 +437,8 @@ fn how_it_ended(
                 signal: None,
             },
         }),
-        None => Some(Gone {
-            words: "was lost".to_owned(),
-            signal: None,
-        }),
+        // One that was taken over: only its parent could know.
+        None => None,
     }
 }
 
@@ -387,6 +451,7 @@ mod tests {
     fn the_end_of_a_worker_has_words() {
         let raw = |status| Some(ExitStatus::from_raw(status));
         assert_eq!(how_it_ended(raw(0), None, false), None);
+        assert_eq!(how_it_ended(None, None, false), None);
         assert_eq!(
             how_it_ended(raw(9), None, false).unwrap().signal,
             Some("SIGKILL")

@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 
+use shellward_protocol::kept::{Kept, Lost, Newest};
 use shellward_protocol::limits::{ACK_BYTES, ACK_FRAMES};
 use shellward_protocol::message::{Event, Happened as Told, Output};
 
@@ -42,6 +43,47 @@ impl Stream {
             detects: false,
             command_open: false,
         }
+    }
+
+    /// The stream of a terminal that was taken over.
+    pub fn resumed(kept: &Kept<'_>) -> Self {
+        Self {
+            is_pty: kept.is_pty,
+            offset: kept.offset,
+            acknowledged: kept.offset,
+            frames: 0,
+            exited: false,
+            detects: kept.can_detect,
+            command_open: matches!(kept.commands.newest, Newest::Running { .. }),
+        }
+    }
+
+    /// Where it is.
+    pub fn place(&self) -> u64 {
+        self.offset
+    }
+
+    /// A stretch that gave way while no supervisor was there.
+    pub fn lost(&mut self, lost: &Lost<'_>) -> Checked<()> {
+        if lost.offset != self.offset {
+            return Err("its output has a hole beside the one it tells of");
+        }
+        self.offset = match self.offset.checked_add(lost.places) {
+            Some(offset) if lost.places > 0 && lost.bytes <= lost.places => offset,
+            _ => return Err("it tells of a hole that makes no sense"),
+        };
+        self.frames += 1;
+        if lost.can_detect {
+            self.on_a_pty()?;
+            self.detects = true;
+        }
+        if lost.finished.is_some() && !std::mem::replace(&mut self.command_open, false) {
+            return Err("a command finished that had not started");
+        }
+        if lost.started.is_some() && std::mem::replace(&mut self.command_open, true) {
+            return Err("a command started before the former had finished");
+        }
+        Ok(())
     }
 
     /// The text of a piece of output.

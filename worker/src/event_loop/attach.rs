@@ -10,6 +10,7 @@ use shellward_protocol::message::Exited;
 use shellward_protocol::{Data, FromWorker, Hello};
 
 use super::{EventLoop, LoopError};
+use crate::faults;
 use crate::link::{Link, LinkError, greeting};
 use crate::log;
 use crate::terminal::Terminal;
@@ -36,6 +37,7 @@ impl EventLoop {
         }
         let taken = self.terminal.as_ref().map_or(0, Terminal::input_taken);
         self.outbox.attach(bytes, taken, self.terminal.is_some())?;
+        faults::hit("worker.attached");
         self.link = Some(link);
         if let Some(terminal) = &self.terminal
             && terminal.is_announced()

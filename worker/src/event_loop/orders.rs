@@ -10,6 +10,7 @@ use shellward_protocol::{FromWorker, ToWorker, WireError};
 
 use super::{EventLoop, TIDY_AFTER};
 use crate::ending::Ending;
+use crate::faults;
 use crate::link::LinkError;
 use crate::log;
 use crate::start::start;
@@ -36,11 +37,16 @@ impl EventLoop {
                 Some(terminal) => terminal.resize(size),
                 None => self.size = Some(size),
             },
+            // A supervisor that takes workers over says so first.
+            ToWorker::Ack(_) if !self.is_started => {
+                return Err(LinkError::Order("an acknowledgement came before the start"));
+            }
             ToWorker::Ack(ack) => self.outbox.ack(ack.offset)?,
             ToWorker::Clear(clear) => self.outbox.clear(clear.offset)?,
             ToWorker::Watch(watch) => self.absence.is_watched = watch.watched,
             ToWorker::Card(card) => self.card = card.into_vec(),
             ToWorker::Terminate(terminate) => {
+                faults::hit("worker.terminating");
                 self.end(Duration::from_millis(terminate.grace_ms.into()), now);
             }
         }
@@ -68,6 +74,7 @@ impl EventLoop {
                 let since = SystemTime::now().duration_since(UNIX_EPOCH);
                 let since = since.map_or(0, |since| since.as_millis());
                 self.started_ms = u64::try_from(since).unwrap_or(u64::MAX);
+                faults::hit("worker.started");
                 self.outbox.announce(&started(&terminal))?;
                 terminal.begin(&mut self.outbox)?;
                 self.terminal = Some(terminal);
@@ -91,6 +98,7 @@ impl EventLoop {
             return Ok(());
         };
         if let Some(status) = terminal.exit_status() {
+            faults::hit("worker.exiting");
             terminal.end_output(Instant::now(), &mut self.outbox)?;
             terminal.set_announced();
             self.outbox

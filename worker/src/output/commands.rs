@@ -316,6 +316,48 @@ mod tests {
     }
 
     #[test]
+    fn a_clock_that_is_set_changes_when_a_command_began_and_never_how_long_it_took() {
+        let size = Size { cols: 80, rows: 24 };
+        let start = Instant::now();
+        let day = Duration::from_secs(86_400);
+        let noon = SystemTime::UNIX_EPOCH + 20_000 * day;
+        // At the command's end: a day back, a day on, before 1970, further than any file system goes.
+        for end in [
+            noon - day,
+            noon + day,
+            SystemTime::UNIX_EPOCH - day,
+            noon + 100_000_000 * day,
+        ] {
+            let mut commands = Commands::new(true, None);
+            let mut mark = |body: &str, ms, system| {
+                let instant = start + Duration::from_millis(ms);
+                commands.mark(marks::parse(body), Now { instant, system }, size, || 3)
+            };
+            mark("133;A", 0, noon);
+            mark("133;B", 0, noon);
+            let begun = mark("133;C", 10, noon);
+            let Some(Outcome::Tell(Happened::CommandStarted { at_ms, .. })) =
+                begun.into_iter().last()
+            else {
+                panic!("no command began");
+            };
+            assert_eq!(at_ms, 20_000 * 86_400_000);
+            let ended = mark("133;D;0", 250, end);
+            let Some(Outcome::Tell(Happened::CommandFinished { duration_ms, .. })) =
+                ended.into_iter().last()
+            else {
+                panic!("no command ended");
+            };
+            assert_eq!(duration_ms, 240, "{end:?}");
+        }
+        let before = Now {
+            instant: start,
+            system: SystemTime::UNIX_EPOCH - day,
+        };
+        assert_eq!(before.unix_ms(), 0);
+    }
+
+    #[test]
     fn whole_life_of_a_command() {
         let mut shell = Shell::new(None);
         assert_eq!(shell.mark("133;A"), ["can detect"]);

@@ -192,3 +192,76 @@ fn subscriptions_are_bounded_and_given_back() {
         0
     );
 }
+
+fn reconnect(bench: &mut Bench, who: ConnectionId, client_id: &str, last_seen: u64) -> Value {
+    let params =
+        json!({"clientId":client_id,"lastSeenServerSeq":last_seen,"subscriptions":["ahp-root://"]});
+    bench.ask(who, "reconnect", params)
+}
+
+#[test]
+fn a_client_id_belongs_to_who_proved_to_have_it() {
+    let mut bench = Bench::new();
+    let initialize = |bench: &mut Bench, who| {
+        let params = json!({"protocolVersions":["1.0.0"],"clientId":"a"});
+        bench.ask(who, "initialize", params)
+    };
+    let (token, uid) = (Principal::Token, Principal::Uid(7));
+    let owner = bench.client("a");
+    let seen = bench.core.seq;
+    for other in [uid, Principal::Uid(8), Principal::Anybody] {
+        let thief = bench.connect_as(other);
+        assert_eq!(code(&reconnect(&mut bench, thief, "a", seen)), -32008);
+        assert_eq!(code(&initialize(&mut bench, thief)), -32009);
+        assert!(!bench.core.is_initialized(thief));
+    }
+    assert_eq!(bench.closed(owner), None, "nobody has replaced it");
+    bench.core.disconnect(owner, bench.now, &mut bench.effects);
+    // Nobody is there: the name is free, but nothing comes with it.
+    bench
+        .core
+        .clients
+        .set_default_shell("a", "/bin/other".to_owned());
+    let next = bench.connect_as(uid);
+    assert_eq!(code(&reconnect(&mut bench, next, "a", seen)), -32008);
+    assert_eq!(code(&initialize(&mut bench, next)), 0);
+    assert_eq!(bench.core.default_shell(next), "/bin/bash");
+    let back = bench.connect_as(token);
+    assert_eq!(code(&reconnect(&mut bench, back, "a", seen)), -32008);
+    bench.core.disconnect(next, bench.now, &mut bench.effects);
+    let again = bench.connect_as(uid);
+    let answer = reconnect(&mut bench, again, "a", seen);
+    assert_eq!(answer["result"]["type"], "replay");
+}
+
+#[test]
+fn clients_of_an_earlier_host_are_given_snapshots() {
+    let mut bench = Bench::new();
+    let a = bench.client("a");
+    bench.dispatch(
+        a,
+        "ahp-root://",
+        json!({"type":"root/configChanged","config":{"defaultShell":"/bin/zsh"}}),
+    );
+    let asked = |bench: &Bench| {
+        let saves = bench.effects.iter().filter(|e| **e == Effect::SaveClients);
+        saves.count()
+    };
+    assert_eq!(asked(&bench), 1, "once for both");
+    let saved = bench.core.clients_to_save();
+    let mut later = Bench::new();
+    later.core.restore_clients(saved);
+    // Even where its number would do: a state directory may have been lost.
+    let seen = later.core.seq;
+    let back = later.connect();
+    let answer = reconnect(&mut later, back, "a", seen);
+    assert_eq!(answer["result"]["type"], "snapshot");
+    assert_eq!(later.core.default_shell(back), "/bin/zsh");
+    assert_eq!(asked(&later), 0, "the file has it");
+    later.core.disconnect(back, later.now, &mut later.effects);
+    let again = later.connect();
+    let answer = reconnect(&mut later, again, "a", seen);
+    assert_eq!(answer["result"]["type"], "replay", "it is of this life now");
+    let thief = later.connect_as(Principal::Anybody);
+    assert_eq!(code(&reconnect(&mut later, thief, "a", seen)), -32008);
+}

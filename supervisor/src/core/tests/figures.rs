@@ -224,15 +224,24 @@ fn a_terminal_on_pipes_says_why() {
 }
 
 #[test]
-fn a_worker_that_dies_is_a_crash_and_one_that_leaves_is_not() {
+fn a_worker_that_ends_before_its_shell_is_a_crash_and_one_that_ends_after_it_is_not() {
     let mut bench = Bench::new();
     let a = bench.client("a");
     let gone = Gone {
         words: "was killed by SIGKILL".into(),
         signal: Some("SIGKILL"),
     };
-    for (uri, how, crashes) in [("t:/1", Some(&gone), 1.0), ("t:/2", None, 1.0)] {
+    for (uri, how, exits, crashes) in [
+        ("t:/1", Some(&gone), false, 1.0),
+        ("t:/2", None, true, 1.0),
+        ("t:/3", None, false, 2.0),
+    ] {
         let key = bench.terminal(a, uri);
+        if exits {
+            bench
+                .core
+                .exited(key, ExitStatus::Code(0), bench.now, &mut bench.effects);
+        }
         bench
             .core
             .worker_gone(key, how, bench.now, &mut bench.effects);
@@ -283,9 +292,9 @@ fn the_list_of_terminals_is_made_once_for_all_who_wait() {
     };
     assert_eq!(asked(&bench), 1);
     assert!(bench.take(a).is_empty());
-    bench.core.report(&HashMap::new(), bench.now);
+    bench.core.report(bench.now);
     assert_eq!((bench.take(a).len(), bench.take(b).len()), (2, 1));
-    bench.core.report(&HashMap::new(), bench.now);
+    bench.core.report(bench.now);
     assert!(bench.take(a).is_empty(), "answered once");
     for _ in 0..=crate::limits::WAITING_REQUESTS {
         bench.send(a, ask.clone());

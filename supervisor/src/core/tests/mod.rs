@@ -9,6 +9,7 @@ use shellward_protocol::message::{ExitStatus, Started};
 
 use super::*;
 use crate::outbox::{Close, Next};
+use crate::worker_link::Seen;
 
 struct Bench {
     core: Core,
@@ -26,6 +27,8 @@ fn settings() -> Settings {
         claims_open: false,
         input_from_holder: false,
         size_from_holder: false,
+        reattach_grace: Duration::from_secs(5),
+        restart_on_crash: false,
         check_shell: |path| {
             if path.starts_with("/bin/") {
                 Ok(())
@@ -54,11 +57,15 @@ impl Bench {
     }
 
     fn connect(&mut self) -> ConnectionId {
+        self.connect_as(Principal::Token)
+    }
+
+    fn connect_as(&mut self, principal: Principal) -> ConnectionId {
         let id = ConnectionId(self.next);
         self.next += 1;
         let outbox = Arc::new(Outbox::default());
         self.boxes.insert(id, Arc::clone(&outbox));
-        self.core.connect(id, outbox);
+        self.core.connect(id, principal, outbox);
         id
     }
 
@@ -99,7 +106,12 @@ impl Bench {
         );
         if let Some(at) = self.effects.iter().position(|e| *e == Effect::Report) {
             self.effects.remove(at);
-            self.core.report(&HashMap::from([(41, 4096)]), self.now);
+            let seen = Seen {
+                memory: 4096,
+                is_stopped: false,
+            };
+            self.core.workers_seen(HashMap::from([(41, seen)]));
+            self.core.report(self.now);
         }
         self.take(connection)
             .into_iter()
@@ -176,8 +188,10 @@ fn kinds(messages: &[Value]) -> Vec<String> {
         .collect()
 }
 
+mod adopt;
 mod commands;
 mod connections;
 mod dispatch;
 mod figures;
+mod restart;
 mod terminals;

@@ -1,14 +1,29 @@
-//! How large worker processes are, for operators.
+//! How worker processes are, for operators.
 
 use std::collections::HashMap;
 
-/// The memory that each process has in RAM, in bytes; whoever is not there is left out. Reads files
-/// of /proc, so not for the core's lock.
-pub(crate) fn resident(pids: &[u32]) -> HashMap<u32, u64> {
+use super::stat::Stat;
+
+/// A process as it was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    /// What it has in RAM, in bytes.
+    pub memory: u64,
+    /// Whether it was stopped by a signal.
+    pub is_stopped: bool,
+}
+
+/// Looks at each process; whoever is not there is left out. Reads files of /proc, so not for the
+/// core's lock.
+pub(crate) fn look_at(pids: &[u32]) -> HashMap<u32, Seen> {
     pids.iter()
         .filter_map(|pid| {
             let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-            Some((*pid, rss(&status)?))
+            let seen = Seen {
+                memory: rss(&status)?,
+                is_stopped: Stat::of(*pid)?.is_stopped(),
+            };
+            Some((*pid, seen))
         })
         .collect()
 }
@@ -27,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_size_of_a_process_is_read_where_there_is_one() {
+    fn a_process_is_seen_where_there_is_one() {
         assert_eq!(
             rss("Name:\tVmRSS: 1\nVmRSS:\t    5240 kB\nx"),
             Some(5_365_760)
@@ -37,8 +52,11 @@ mod tests {
             assert_eq!(rss(nothing), None, "{nothing:?}");
         }
         let me = std::process::id();
-        let found = resident(&[me, u32::MAX]);
+        let found = look_at(&[me, u32::MAX]);
         assert_eq!(found.len(), 1);
-        assert!(found[&me] > 100_000, "{found:?}");
+        assert!(
+            found[&me].memory > 100_000 && !found[&me].is_stopped,
+            "{found:?}"
+        );
     }
 }

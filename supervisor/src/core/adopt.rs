@@ -1,0 +1,253 @@
+//! Terminals that a supervisor before this one had: what their workers kept makes them again.
+//!
+//! Clients were sent what the former supervisor had read, up to a little beyond what it had
+//! acknowledged. So a terminal that was watched goes on from there with the output that was not
+//! acknowledged, and if that is much, it waits with it for a subscriber: the snapshot is then not
+//! newer than what the subscriber has seen, and everything after it arrives.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use shellward_protocol::kept::{self, Kept, Lost, Newest as KeptNewest, Past};
+use shellward_protocol::message::Cut;
+
+use super::card::Card;
+use super::terminal::{Hold, Newest, Open};
+use super::{Core, Effect, Happened, Pace, Phase, Running, Terminal, TerminalKey};
+use crate::ahp::{HostAction, TerminalDocument, names};
+use crate::limits::HOLD_BYTES;
+use crate::scrollback::CommandEnd;
+use crate::worker_link::LinkQueue;
+
+/// A terminal that is being taken over, made outside the core's lock.
+#[derive(Debug)]
+pub struct Adopted {
+    terminal: Terminal,
+    link: Arc<LinkQueue>,
+    watched: bool,
+    /// The number of the next command of the past.
+    next_command: u64,
+}
+
+impl Adopted {
+    /// What a worker kept, without the past. `id` names its socket.
+    ///
+    /// # Errors
+    /// What the worker says makes no sense.
+    pub fn new(id: String, kept: &Kept<'_>, now: Instant) -> Result<Self, &'static str> {
+        let (card, claim) = Card::read(kept.card.as_slice())?;
+        let cwd = match &kept.directory {
+            None => card.cwd,
+            Some(path) => names::directory_to_uri(&directory(path.as_slice())?),
+        };
+        let mut title = card.title;
+        if let (false, Some(asked)) = (card.named, &kept.title) {
+            let asked =
+                std::str::from_utf8(asked.as_slice()).map_err(|_| "a title is not UTF-8")?;
+            title = names::clean_title(asked).unwrap_or(title);
+        }
+        let mut document = TerminalDocument::new(title, claim, cwd, kept.size, kept.is_pty);
+        if kept.can_detect {
+            document.apply(&HostAction::command_detection_available(), None);
+        }
+        if kept.trimmed {
+            document.begin_trimmed();
+        }
+        let link = Arc::new(LinkQueue::resumed(kept.typed));
+        let shell = PathBuf::from(card.shell);
+        let mut terminal = Terminal::new(id, card.uri, shell, Phase::Live, document, now);
+        terminal.named = card.named;
+        terminal.created_at = card.created_at;
+        terminal.restarts = card.restarts;
+        terminal.place = kept.offset;
+        terminal.shell_pid = Some(kept.shell_pid);
+        terminal.link = Some(Arc::clone(&link));
+        let figures = &mut terminal.figures;
+        figures.pty_reason = card.pty_reason;
+        figures.runs(ago(kept.started_ms, now));
+        figures.output_bytes = kept.offset;
+        figures.input_bytes = kept.typed.came;
+        let commands = kept.commands;
+        terminal.commands.resume(
+            commands.count,
+            match commands.newest {
+                KeptNewest::None => Newest::None,
+                KeptNewest::Running { at_ms } => Newest::Running(Open {
+                    id: commands.count.to_string(),
+                    since: ago(at_ms, now),
+                }),
+                KeptNewest::Finished { exit_code } => Newest::Finished {
+                    id: commands.count.to_string(),
+                    exit_code: exit_code.map(i64::from),
+                },
+            },
+        );
+        Ok(Self {
+            terminal,
+            link,
+            watched: kept.watched,
+            next_command: commands.first,
+        })
+    }
+
+    /// The next piece of the past.
+    ///
+    /// # Errors
+    /// It makes no sense.
+    pub fn past(&mut self, past: Past<'_>) -> Result<(), &'static str> {
+        let document = &mut self.terminal.document;
+        match past {
+            Past::Text { cuts, data } => {
+                let text =
+                    std::str::from_utf8(data.as_slice()).map_err(|_| "its past is not UTF-8")?;
+                document.append(text, &cuts);
+            }
+            Past::CommandStarted(kept::Started { line, at_ms }) => {
+                let line = String::from_utf8(line.into_vec())
+                    .map_err(|_| "a command line is not UTF-8")?;
+                let timestamp = i64::try_from(at_ms).map_err(|_| "a time makes no sense")?;
+                let id = self.next_command.to_string();
+                self.next_command = self.next_command.saturating_add(1);
+                document.apply(&HostAction::command_executed(id, line, timestamp), None);
+            }
+            Past::CommandFinished(end) => {
+                let id = self.next_command.saturating_sub(1).to_string();
+                document.apply(&HostAction::command_finished(id, command_end(&end)), None);
+            }
+            Past::Gap(bytes) => document.append(&gap(bytes), &[]),
+        }
+        Ok(())
+    }
+}
+
+impl Core {
+    /// A terminal is there again. The worker's task is given what it needs.
+    ///
+    /// # Errors
+    /// Another terminal has its URI.
+    pub fn adopt(
+        &mut self,
+        adopted: Adopted,
+        worker_pid: u32,
+        now: Instant,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(TerminalKey, Running), &'static str> {
+        let Adopted {
+            mut terminal,
+            link,
+            watched,
+            ..
+        } = adopted;
+        if self.by_uri.contains_key(&terminal.uri) {
+            return Err("another terminal has its URI");
+        }
+        terminal.worker_pid = Some(worker_pid);
+        if watched {
+            terminal.hold = Some(Hold {
+                until: now + self.settings.reattach_grace,
+                bytes: HOLD_BYTES,
+            });
+            effects.push(Effect::Reschedule);
+        }
+        self.next_key += 1;
+        let key = TerminalKey(self.next_key);
+        let shared = Arc::clone(&terminal.shared);
+        self.by_uri.insert(terminal.uri.clone(), key);
+        self.terminals.insert(key, terminal);
+        self.metrics.workers_adopted.one();
+        self.root_list_changed();
+        Ok((key, Running { link, shared }))
+    }
+
+    /// Output of a terminal gave way while no supervisor was there.
+    pub fn lost(
+        &mut self,
+        key: TerminalKey,
+        lost: Lost<'_>,
+        now: Instant,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Pace, &'static str> {
+        let mut events = Vec::new();
+        if lost.can_detect {
+            events.push(Happened::CanDetectCommands);
+        }
+        if let Some(end) = &lost.finished {
+            events.push(Happened::CommandFinished(command_end(end)));
+        }
+        for what in events {
+            self.happened(key, what, now, effects);
+        }
+        let from = self
+            .terminals
+            .get(&key)
+            .map(|terminal| terminal.document.modes())
+            .unwrap_or_default();
+        let text = format!("{}{}", from.change(lost.modes), gap(lost.bytes));
+        let cut = Cut {
+            at: u32::try_from(text.len()).unwrap_or_default(),
+            modes: lost.modes,
+        };
+        let mut pace = self.output(key, &text, &[cut], None, now);
+        let mut events = Vec::new();
+        if let Some(path) = lost.directory {
+            events.push(Happened::Directory(directory(path.as_slice())?));
+        }
+        if let Some(title) = lost.title {
+            let title = String::from_utf8(title.into_vec()).map_err(|_| "a title is not UTF-8")?;
+            events.push(Happened::Title(title));
+        }
+        if let Some(kept::Started { line, at_ms }) = lost.started {
+            events.push(Happened::CommandStarted {
+                line: String::from_utf8(line.into_vec())
+                    .map_err(|_| "a command line is not UTF-8")?,
+                timestamp: i64::try_from(at_ms).map_err(|_| "a time makes no sense")?,
+            });
+        }
+        for what in events {
+            pace = self.happened(key, what, now, effects);
+        }
+        Ok(pace)
+    }
+
+    /// Lets terminals go on whose readers did not come back in time; when to look again.
+    pub(super) fn end_holds(&mut self, now: Instant) -> Option<Instant> {
+        for terminal in self.terminals.values_mut() {
+            if terminal.hold.as_ref().is_some_and(|hold| hold.until <= now) {
+                terminal.end_hold();
+                terminal.tell_watched();
+            }
+        }
+        let holds = self.terminals.values().filter_map(|t| t.hold.as_ref());
+        holds.map(|hold| hold.until).min()
+    }
+}
+
+/// What stands where output is missing.
+fn gap(bytes: u64) -> String {
+    format!("\r\n[shellward: {bytes} bytes of output were not kept while no supervisor ran]\r\n")
+}
+
+fn command_end(end: &kept::Finished) -> CommandEnd {
+    CommandEnd {
+        exit_code: end.exit_code.map(i64::from),
+        duration_ms: i64::try_from(end.duration_ms).ok(),
+    }
+}
+
+fn directory(path: &[u8]) -> Result<PathBuf, &'static str> {
+    use std::os::unix::ffi::OsStringExt as _;
+    if !path.starts_with(b"/") || path.iter().any(u8::is_ascii_control) {
+        return Err("a directory is not absolute or has control characters");
+    }
+    Ok(PathBuf::from(std::ffi::OsString::from_vec(path.to_vec())))
+}
+
+/// The moment that a clock on the wall told, as far as that can be known: the clock may have been
+/// set since.
+fn ago(unix_ms: u64, now: Instant) -> Instant {
+    let now_ms = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default();
+    let ago = Duration::from_millis(now_ms.saturating_sub(unix_ms));
+    now.checked_sub(ago).unwrap_or(now)
+}

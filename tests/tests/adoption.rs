@@ -1,0 +1,335 @@
+//! A supervisor that takes over what the one before it left, and what it leaves alone.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixListener;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use shellward_tests::proc::{self, Process};
+use shellward_tests::{DEADLINE, Host, Raw, Term, Value, json, poll_for};
+
+fn signal(pid: i32, signal: Signal) {
+    kill(Pid::from_raw(pid), signal).unwrap();
+}
+
+fn is_gone(pid: i32) -> bool {
+    Process::read(pid).is_none_or(|process| process.is_zombie())
+}
+
+fn unadopted(host: &Host) -> Vec<Value> {
+    host.ps()["supervisor"]["unadopted"]
+        .as_array()
+        .unwrap()
+        .clone()
+}
+
+#[tokio::test]
+async fn s36_a_worker_that_does_not_answer_is_left_alone_and_taken_over_when_it_does() {
+    let mut host = Host::dash();
+    let raw = Raw::open(&host).await;
+    let mut silent = Term::create(&raw).await;
+    let mut other = Term::create(&raw).await;
+    silent.output_of("echo silent").await;
+    other.output_of("echo other").await;
+    let (worker, shell) = host.pids(&silent.uri);
+    signal(worker, Signal::SIGSTOP);
+    host.crash();
+    host.start_again();
+    let left = unadopted(&host);
+    assert_eq!(left.len(), 1, "{left:?}");
+    assert!(left[0]["socket"].as_str().unwrap().starts_with("w1/"));
+    assert_eq!(left[0]["reason"], "it does not answer");
+    let table = String::from_utf8(host.cli(&["ps"]).stdout).unwrap();
+    assert!(table.contains("left alone: the worker at w1/"), "{table}");
+    assert!(!is_gone(worker) && !is_gone(shell), "nothing is killed");
+    assert_eq!(host.ps()["terminals"].as_array().unwrap().len(), 1);
+    signal(worker, Signal::SIGCONT);
+    poll_for("it is taken over", 2 * DEADLINE, || {
+        unadopted(&host).is_empty().then_some(())
+    });
+    let raw = Raw::open(&host).await;
+    let mut again = Term::subscribe(&raw, &silent.uri).await;
+    assert!(again.folded.text().contains("silent"));
+    assert_eq!(again.output_of("echo back").await.trim(), "back");
+    host.stop();
+}
+
+#[tokio::test]
+async fn what_is_no_living_worker_of_ours_is_left_as_it_is_and_dead_ones_are_cleaned_up() {
+    let mut host = Host::dash();
+    let raw = Raw::open(&host).await;
+    let dead = Term::create(&raw).await;
+    let (worker, shell) = host.pids(&dead.uri);
+    host.crash();
+    signal(worker, Signal::SIGKILL);
+    poll_for("its shell is hung up", DEADLINE, || {
+        is_gone(shell).then_some(())
+    });
+    let sockets = host.runtime_dir().join("w1");
+    let names = || {
+        let mut names: Vec<String> = fs::read_dir(&sockets)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names().len(), 2, "{:?}", names());
+    // Things that are none: a directory, a file, a link; a socket with somebody else behind it; one
+    // of a worker of another time.
+    fs::create_dir(sockets.join("a.sock")).unwrap();
+    fs::write(sockets.join("b.sock"), "").unwrap();
+    std::os::unix::fs::symlink("/nowhere", sockets.join("c.sock")).unwrap();
+    let _foreign = UnixListener::bind(sockets.join("d.sock")).unwrap();
+    let newer = host.runtime_dir().join("w999");
+    fs::create_dir(&newer).unwrap();
+    let _newer = UnixListener::bind(newer.join("e.sock")).unwrap();
+    // A token beside which no worker came to be, long ago.
+    let token = sockets.join("f.token");
+    fs::write(&token, "x").unwrap();
+    fs::set_permissions(&token, fs::Permissions::from_mode(0o600)).unwrap();
+    let file = fs::File::options().write(true).open(&token).unwrap();
+    file.set_modified(std::time::SystemTime::now() - Duration::from_secs(3600))
+        .unwrap();
+    host.start_again();
+    assert_eq!(names(), ["a.sock", "b.sock", "c.sock", "d.sock"]);
+    let mut left: Vec<(String, String)> = unadopted(&host)
+        .iter()
+        .map(|one| {
+            (
+                one["socket"].as_str().unwrap().to_owned(),
+                one["reason"].as_str().unwrap().to_owned(),
+            )
+        })
+        .collect();
+    left.sort();
+    assert_eq!(left[0].0, "w1/d.sock");
+    assert!(left[0].1.contains("token"), "{left:?}");
+    assert_eq!(left[1].0, "w999/e.sock");
+    assert!(left[1].1.contains("wire version 999"), "{left:?}");
+    assert!(
+        host.log()
+            .contains("a worker ended while no supervisor ran"),
+        "{}",
+        host.log()
+    );
+    assert_eq!(host.ps()["terminals"], json!([]));
+    fs::remove_file(sockets.join("d.sock")).unwrap();
+    fs::remove_dir_all(&newer).unwrap();
+    host.stop();
+}
+
+#[tokio::test]
+async fn a_worker_that_was_taken_over_and_is_killed_leaves_nothing_and_can_be_disposed_of() {
+    let mut host = Host::start();
+    let raw = Raw::open(&host).await;
+    let mut terminal = Term::create(&raw).await;
+    terminal.wait_prompt().await;
+    // One job that a hang-up does not end, and one in the foreground.
+    terminal
+        .line("(trap '' HUP; exec sleep 1011) & sleep 1012")
+        .await;
+    let sleeping = |seconds: &str| {
+        let all = proc::all();
+        all.into_iter()
+            .find(|process| proc::command_line(process.pid).trim() == format!("sleep {seconds}"))
+    };
+    let jobs = poll_for("both jobs", DEADLINE, || {
+        Some([sleeping("1011")?.pid, sleeping("1012")?.pid])
+    });
+    host.crash();
+    host.start_again();
+    let raw = Raw::open(&host).await;
+    let mut terminal = Term::subscribe(&raw, &terminal.uri).await;
+    let (worker, shell) = host.pids(&terminal.uri);
+    signal(worker, Signal::SIGKILL);
+    let exited = terminal.wait_exit().await;
+    assert_eq!(exited["exitCode"], 128, "{exited}");
+    for pid in jobs.into_iter().chain([shell]) {
+        poll_for("nothing is left", DEADLINE, || is_gone(pid).then_some(()));
+    }
+    assert_eq!(host.ps_entry(&terminal.uri)["state"], "crashed");
+    terminal.assert_equals_snapshot().await;
+    raw.request("disposeTerminal", json!({"channel": terminal.uri}))
+        .await
+        .unwrap();
+    // And one that lives ends in order.
+    let mut other = Term::create(&raw).await;
+    other.wait_prompt().await;
+    let (worker, shell) = host.pids(&other.uri);
+    host.crash();
+    host.start_again();
+    let raw = Raw::open(&host).await;
+    raw.request("disposeTerminal", json!({"channel": other.uri}))
+        .await
+        .unwrap();
+    assert!(is_gone(worker) && is_gone(shell));
+    host.stop();
+}
+
+#[tokio::test]
+async fn s35_on_exit_keep_leaves_the_shells_to_the_next_one_and_shutdown_ends_them() {
+    let mut host = Host::builder().dash().option("--on-exit", "keep").start();
+    let raw = Raw::open(&host).await;
+    let mut terminal = Term::create(&raw).await;
+    terminal.output_of("kept=yes").await;
+    let before = host.pids(&terminal.uri);
+    for _ in 0..2 {
+        host.remember_family();
+        host.signal(Signal::SIGTERM);
+        assert!(host.wait_end().success());
+        assert!(!is_gone(before.0) && !is_gone(before.1));
+        host.start_again();
+        assert_eq!(host.pids(&terminal.uri), before);
+    }
+    assert_eq!(raw.wait_closed().await.0, 1001);
+    let raw = Raw::open(&host).await;
+    let mut again = Term::subscribe(&raw, &terminal.uri).await;
+    assert_eq!(again.output_of("echo $kept").await.trim(), "yes");
+    assert!(host.cli(&["shutdown"]).status.success());
+    assert!(host.wait_end().success());
+    assert!(
+        is_gone(before.0) && is_gone(before.1),
+        "what was kept is ended"
+    );
+    host.stop();
+}
+
+#[tokio::test]
+async fn an_upgrade_takes_over_though_the_programs_were_replaced() {
+    let mut host = Host::builder().dash().own_binaries().start();
+    let raw = Raw::open(&host).await;
+    let mut terminal = Term::create(&raw).await;
+    terminal.output_of("kept=yes").await;
+    host.crash();
+    for name in ["shellward", "shellward-worker"] {
+        // As scripts/build does it: by renaming, so that what runs keeps its file.
+        let path = host.folder().join("bin").join(name);
+        let new = path.with_extension("new");
+        fs::copy(&path, &new).unwrap();
+        fs::rename(&new, &path).unwrap();
+    }
+    host.start_again();
+    let raw = Raw::open(&host).await;
+    let mut again = Term::subscribe(&raw, &terminal.uri).await;
+    assert_eq!(again.output_of("echo $kept").await.trim(), "yes");
+    let mut new = Term::create(&raw).await;
+    assert_eq!(new.output_of("echo new").await.trim(), "new");
+    host.stop();
+}
+
+#[tokio::test]
+async fn without_a_supervisor_everything_ends_after_the_orphan_timeout() {
+    let mut host = Host::builder()
+        .dash()
+        .option("--orphan-timeout", "1s")
+        .start();
+    let raw = Raw::open(&host).await;
+    let terminal = Term::create(&raw).await;
+    let (worker, shell) = host.pids(&terminal.uri);
+    host.crash();
+    let begun = Instant::now();
+    poll_for("the end of both", DEADLINE, || {
+        (is_gone(worker) && is_gone(shell)).then_some(())
+    });
+    assert!(
+        begun.elapsed() > Duration::from_millis(900),
+        "{:?}",
+        begun.elapsed()
+    );
+    let left = fs::read_dir(host.runtime_dir().join("w1")).unwrap().count();
+    assert_eq!(left, 0, "no socket and no token");
+    host.start_again();
+    assert_eq!(host.ps()["terminals"], json!([]));
+    host.stop();
+}
+
+#[tokio::test]
+async fn an_older_supervisor_and_a_wrong_token_are_refused_and_the_shell_lives() {
+    let mut host = Host::dash();
+    let raw = Raw::open(&host).await;
+    let mut terminal = Term::create(&raw).await;
+    terminal.output_of("true").await;
+    let (worker, _) = host.pids(&terminal.uri);
+    host.crash();
+    // Somebody has lost the state directory: its count of starts begins anew.
+    let epoch = host.folder().join("s/epoch");
+    let counted: u64 = fs::read_to_string(&epoch).unwrap().trim().parse().unwrap();
+    fs::write(&epoch, "0\n").unwrap();
+    host.start_again();
+    assert_eq!(counted, 1);
+    assert_eq!(
+        host.pids(&terminal.uri).0,
+        worker,
+        "the same epoch is no older one"
+    );
+    host.crash();
+    fs::write(&epoch, "7\n").unwrap();
+    host.start_again();
+    host.crash();
+    fs::write(&epoch, "2\n").unwrap();
+    host.start_again();
+    let left = unadopted(&host);
+    assert_eq!(
+        left[0]["reason"], "it broke the contract: it refused to attach",
+        "{left:?}"
+    );
+    assert!(!is_gone(worker));
+    host.crash();
+    fs::write(&epoch, "20\n").unwrap();
+    let token = fs::read_dir(host.runtime_dir().join("w1"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.extension().is_some_and(|kind| kind == "token"))
+        .unwrap();
+    let right = fs::read(&token).unwrap();
+    assert_eq!(
+        fs::metadata(&token).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+    for wrong in [vec![0; right.len()], vec![1; 3], Vec::new(), vec![2; 1000]] {
+        fs::write(&token, wrong).unwrap();
+        host.start_again();
+        assert_eq!(unadopted(&host).len(), 1);
+        assert!(!is_gone(worker));
+        host.crash();
+    }
+    fs::write(&token, right).unwrap();
+    host.start_again();
+    assert_eq!(host.pids(&terminal.uri).0, worker);
+    host.stop();
+}
+
+#[tokio::test]
+async fn clients_clear_rename_and_claim_and_the_next_supervisor_knows() {
+    let mut host = Host::dash();
+    let raw = Raw::open(&host).await;
+    let mut terminal = Term::create(&raw).await;
+    terminal.output_of("echo old").await;
+    terminal.act(json!({"type": "terminal/cleared"})).await;
+    terminal
+        .act(json!({"type": "terminal/titleChanged", "title": "other"}))
+        .await;
+    let claim = json!({"kind": "session", "session": "ahp-session:/s", "chat": "ahp-chat:/c"});
+    terminal
+        .act(json!({"type": "terminal/claimed", "claim": claim}))
+        .await;
+    terminal
+        .act(json!({"type": "terminal/resized", "cols": 91, "rows": 33}))
+        .await;
+    terminal.output_of("echo new").await;
+    terminal.assert_equals_snapshot().await;
+    host.crash();
+    host.start_again();
+    let raw = Raw::open(&host).await;
+    let again = Term::subscribe(&raw, &terminal.uri).await;
+    assert_eq!(again.folded.state, terminal.folded.state);
+    assert!(
+        !again.folded.text().contains("old"),
+        "{}",
+        again.folded.text()
+    );
+    host.stop();
+}

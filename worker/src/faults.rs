@@ -1,0 +1,19 @@
+//! Faults on purpose, for tests: points where this program can be stopped, killed or made to fail.
+//!
+//! With the feature `faults` they are those of `tests/fault-points`. Without it, as in every
+//! release, they are nothing at all.
+
+#[cfg(feature = "faults")]
+pub(crate) use shellward_fault_points::{check, hit};
+
+/// A point that has been reached.
+#[cfg(not(feature = "faults"))]
+#[inline(always)]
+pub(crate) const fn hit(_point: &str) {}
+
+/// The same at an operation that can fail.
+#[cfg(not(feature = "faults"))]
+#[inline(always)]
+pub(crate) const fn check(_point: &str) -> std::io::Result<()> {
+    Ok(())
+}
