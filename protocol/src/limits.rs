@@ -75,15 +75,16 @@ pub const TITLE_MAX: usize = 1024;
 pub const CARD_MAX: usize = 128 << 10;
 
 /// How much of a terminal's acknowledged output a worker keeps for the next supervisor, in
-/// characters: as much as the scrollback that clients see. Whole frames give way, so it may be one
-/// frame more.
+/// characters: as much as the scrollback that clients see, in which command lines count, too. Whole
+/// frames give way, so it may be one frame more.
 pub const PAST_CHARS: usize = 200_000;
 
 /// How many [`crate::kept::Past`] are told at most. A supervisor shows 2,048 parts of content; each
 /// command makes two of these besides its text.
 pub const PAST_FRAMES: usize = 8192;
 
-/// How much output a worker without a supervisor keeps besides the past, in characters; older
-/// output gives way and is told as [`crate::kept::Lost`]. Less than [`PAST_CHARS`], so that what a
+/// How much output a worker without a supervisor keeps besides the past, in characters (an event
+/// counts with its bytes), in at most [`FRAMES_WINDOW`] frames; what is older gives way and is told
+/// as [`crate::kept::Lost`]. Less than [`PAST_CHARS`], so that what a
 /// supervisor then shows holds the end of the past, the gap, and what came after it.
 pub const UNATTENDED_CHARS: usize = 150_000;

@@ -14,8 +14,8 @@ const OUTPUT_EXTRA: usize = 256;
 pub(crate) enum Kind {
     /// Output up to this place, so many characters; kept until acknowledged.
     Output { end: u64, chars: usize },
-    /// An event at the place before this one; kept as well.
-    Event { end: u64 },
+    /// An event at the place before this one, so many bytes; kept as well.
+    Event { end: u64, bytes: usize },
     /// What gave way up to this place; made anew for the next link.
     Lost { end: u64 },
     /// A count that later counts replace.
@@ -30,8 +30,17 @@ impl Kind {
     /// The place in the stream behind it, if it has one.
     pub(crate) fn end(self) -> Option<u64> {
         match self {
-            Self::Output { end, .. } | Self::Event { end } | Self::Lost { end } => Some(end),
+            Self::Output { end, .. } | Self::Event { end, .. } | Self::Lost { end } => Some(end),
             Self::InputTaken | Self::Greeting | Self::Other => None,
+        }
+    }
+
+    /// How much of what may wait it is: an event may hold a long command line and no output.
+    pub(crate) fn weight(self) -> usize {
+        match self {
+            Self::Output { chars, .. } => chars,
+            Self::Event { bytes, .. } => bytes,
+            Self::Lost { .. } | Self::InputTaken | Self::Greeting | Self::Other => 0,
         }
     }
 }
@@ -67,8 +76,12 @@ impl Frame {
 
     /// Something that happened at this place.
     pub(crate) fn event(offset: u64, what: Happened<'_>) -> Result<Self, WireError> {
-        let kind = Kind::Event { end: offset + 1 };
-        Self::of(kind, &FromWorker::Event(Event { offset, what }))
+        let mut frame = Self::of(Kind::Other, &FromWorker::Event(Event { offset, what }))?;
+        frame.kind = Kind::Event {
+            end: offset + 1,
+            bytes: frame.bytes.len(),
+        };
+        Ok(frame)
     }
 
     /// Any message.

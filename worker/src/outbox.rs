@@ -93,8 +93,8 @@ pub(crate) struct Outbox {
     made: u64,
     sent: u64,
     acked: u64,
-    /// Characters of output in all frames and in the tail.
-    chars: usize,
+    /// Of all frames and the tail, see [`Kind::weight`].
+    weight: usize,
     /// The end of what was made while nobody was there, not a frame yet.
     tail: Option<Tail>,
     /// What was acknowledged.
@@ -156,7 +156,7 @@ impl Outbox {
         let chars = data.chars().count();
         let start = self.made;
         self.made += data.len() as u64;
-        self.chars += chars;
+        self.weight += chars;
         if self.taker == Taker::Nobody {
             return self.output_unattended(start, cuts, data, chars);
         }
@@ -168,8 +168,10 @@ impl Outbox {
     /// Queues something that happened, at its place in the output.
     pub(crate) fn event(&mut self, what: Happened<'_>) -> Result<(), WireError> {
         self.seal()?;
-        self.unsent.push_back(Frame::event(self.made, what)?);
+        let frame = Frame::event(self.made, what)?;
         self.made += 1;
+        self.weight += frame.kind.weight();
+        self.unsent.push_back(frame);
         self.give_way()
     }
 
@@ -296,13 +298,11 @@ impl Outbox {
         {
             // Of a frame of which only a part arrived nothing did.
             self.acked = end;
+            self.weight -= frame.kind.weight();
             self.has_slack |= frame.bytes.len() > LARGE;
             match frame.kind {
-                Kind::Output { chars, .. } => {
-                    self.chars -= chars;
-                    self.past.output(frame.bytes, chars)?;
-                }
-                Kind::Event { end } => {
+                Kind::Output { chars, .. } => self.past.output(frame.bytes, chars)?,
+                Kind::Event { end, .. } => {
                     if let FromWorker::Event(event) = decoded(&frame.bytes)? {
                         self.past.event(end, event.what);
                     }
@@ -394,7 +394,7 @@ impl Outbox {
     /// waits here. A frame that is begun is always finished.
     fn is_allowed(&self, frame: &Frame) -> bool {
         match frame.kind {
-            Kind::Output { end, .. } | Kind::Event { end } => {
+            Kind::Output { end, .. } | Kind::Event { end, .. } => {
                 end.saturating_sub(self.window_start()) <= OUTPUT_WINDOW
             }
             Kind::Lost { .. } | Kind::InputTaken | Kind::Greeting | Kind::Other => true,

@@ -49,7 +49,7 @@ struct Entry {
 #[derive(Debug)]
 pub(crate) struct Past {
     entries: VecDeque<Entry>,
-    /// Of all entries.
+    /// Of all entries: of their text, and of the lines of commands.
     chars: usize,
     /// How many entries are starts of commands.
     starts: u64,
@@ -117,11 +117,7 @@ impl Past {
                 self.push(0, text.chars().count(), What::Piece(piece));
             }
             Told::CommandStarted(started) => {
-                self.newest = Newest::Running {
-                    at_ms: started.at_ms,
-                };
-                self.starts += 1;
-                self.push(0, 0, What::Started(started.into_owned()));
+                self.begun(0, started);
             }
             Told::CommandFinished(finished) => self.finished(0, finished),
             Told::Gap(bytes) => self.push(0, 0, What::Gap(bytes)),
@@ -209,11 +205,17 @@ impl Past {
 
     fn started(&mut self, end: u64, started: Started<'_>) {
         self.count += 1;
+        self.begun(end, started);
+    }
+
+    fn begun(&mut self, end: u64, started: Started<'_>) {
         self.starts += 1;
         self.newest = Newest::Running {
             at_ms: started.at_ms,
         };
-        self.push(end, 0, What::Started(started.into_owned()));
+        let line = String::from_utf8_lossy(started.line.as_slice());
+        let chars = line.chars().count();
+        self.push(end, chars, What::Started(started.into_owned()));
     }
 
     fn finished(&mut self, end: u64, finished: Finished) {

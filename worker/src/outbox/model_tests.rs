@@ -290,7 +290,7 @@ impl Model {
         let chars: usize = rest
             .iter()
             .map(|piece| match piece {
-                Piece::Text(text) => text.chars().count(),
+                Piece::Text(text) | Piece::Started(text) => text.chars().count(),
                 _ => 0,
             })
             .sum();
@@ -591,7 +591,7 @@ proptest! {
         model.attach();
         model.write(usize::MAX);
         prop_assert!(model.outbox.is_empty());
-        prop_assert_eq!(model.outbox.chars, 0);
+        prop_assert_eq!(model.outbox.weight, 0);
         prop_assert_eq!(model.acked, model.made);
     }
 }

@@ -1,6 +1,6 @@
 use super::*;
-use shellward_protocol::FrameDecoder;
 use shellward_protocol::limits::UNATTENDED_CHARS;
+use shellward_protocol::{Data, FrameDecoder};
 
 /// Takes a limited number of bytes, then would block.
 struct Narrow<'a> {
@@ -236,7 +236,7 @@ fn small_output_that_nobody_takes_is_put_together_and_bounded() {
             .unwrap();
     }
     assert!(outbox.unsent.len() < 20, "{}", outbox.unsent.len());
-    assert!(outbox.chars <= UNATTENDED_CHARS && outbox.chars > UNATTENDED_CHARS - 2 * LARGE);
+    assert!(outbox.weight <= UNATTENDED_CHARS && outbox.weight > UNATTENDED_CHARS - 2 * LARGE);
     outbox.attach(greeting(), 0, true).unwrap();
     assert!(!outbox.has_room());
     let mut bytes = Vec::new();
@@ -285,4 +285,31 @@ fn gap_takes_nothing_of_the_window() {
     assert_eq!(told.len(), 3);
     outbox.ack(outbox.made).unwrap();
     assert_eq!(outbox.past.len(), 3);
+}
+
+#[test]
+fn events_that_nobody_takes_are_bounded_like_output() {
+    let mut outbox = left(0);
+    outbox.run_free();
+    for number in 0..100 {
+        outbox
+            .event(Happened::CommandStarted {
+                line: Data::from(vec![b'y'; 60_000]),
+                at_ms: number,
+            })
+            .unwrap();
+        outbox
+            .event(Happened::CommandFinished {
+                exit_code: None,
+                duration_ms: 0,
+            })
+            .unwrap();
+    }
+    let held: usize = outbox.unsent.iter().map(|frame| frame.bytes.len()).sum();
+    assert!(held <= UNATTENDED_CHARS);
+    assert_eq!(outbox.weight, held);
+    for _ in 0..FRAMES_WINDOW + 100 {
+        outbox.event(Happened::CanDetectCommands).unwrap();
+    }
+    assert!(outbox.unsent.len() <= FRAMES_WINDOW);
 }

@@ -8,7 +8,7 @@ use shellward_protocol::message::{Cut, Event, Happened, Output};
 use shellward_protocol::{Data, FromWorker, WireError};
 
 use super::{Outbox, Tail, Taker, lost};
-use crate::frame::{Frame, Kind, decoded, text_of};
+use crate::frame::{Frame, decoded, text_of};
 use crate::piece::{LARGE, Piece};
 
 impl Outbox {
@@ -62,7 +62,7 @@ impl Outbox {
     pub(super) fn give_way(&mut self) -> Result<(), WireError> {
         while self.taker == Taker::Nobody
             && !self.unsent.is_empty()
-            && (self.chars > UNATTENDED_CHARS || self.unsent.len() > FRAMES_WINDOW)
+            && (self.weight > UNATTENDED_CHARS || self.unsent.len() > FRAMES_WINDOW)
         {
             self.lose_first()?;
         }
@@ -81,9 +81,7 @@ impl Outbox {
             FromWorker::Event(event) => lost::swallow_event(lost, event.what),
             other => return Err(WireError::UnknownKind(other.kind())),
         }
-        if let Kind::Output { chars, .. } = frame.kind {
-            self.chars -= chars;
-        }
+        self.weight -= frame.kind.weight();
         self.has_slack |= frame.bytes.len() > LARGE;
         Ok(())
     }
@@ -127,15 +125,14 @@ impl Outbox {
                 }
                 other => return Err(WireError::UnknownKind(other.kind())),
             };
-            let whole = self.unsent.pop_front().map(|frame| frame.kind);
-            if let Some(Kind::Output { chars, .. }) = whole {
-                self.chars -= chars;
+            if let Some(whole) = self.unsent.pop_front() {
+                self.weight -= whole.kind.weight();
             }
             if !piece.text().is_empty() {
                 let chars = piece.text().chars().count();
                 let (at, cuts) = (self.window_start(), piece.cuts().to_vec());
                 let frame = Frame::output(at, cuts, piece.text(), chars)?;
-                self.chars += chars;
+                self.weight += chars;
                 self.unsent.push_front(frame);
             }
             return Ok(());

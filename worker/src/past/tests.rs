@@ -1,6 +1,6 @@
 use super::*;
 use crate::frame::{Frame, decoded};
-use shellward_protocol::limits::OUTPUT_CHUNK_MAX;
+use shellward_protocol::limits::{COMMAND_LINE_MAX, OUTPUT_CHUNK_MAX};
 use shellward_protocol::message::Cut;
 
 /// A past, and how far the stream has come.
@@ -135,6 +135,19 @@ fn pieces_are_bounded_in_number() {
     assert_eq!(commands.count, PAST_FRAMES as u64);
     let first = told.iter().find_map(|told| told.strip_prefix('<')).unwrap();
     assert_eq!(first, (commands.first - 1).to_string());
+}
+
+#[test]
+fn long_command_lines_are_bounded_like_text() {
+    let mut stream = Stream::default();
+    let line = "y".repeat(COMMAND_LINE_MAX);
+    for _ in 0..100 {
+        stream.start(&line);
+        stream.finish();
+    }
+    let chars: usize = stream.told().iter().map(String::len).sum();
+    assert!(chars < PAST_CHARS + 2 * COMMAND_LINE_MAX, "{chars}");
+    assert_eq!(stream.past.commands().count, 100);
 }
 
 #[test]
