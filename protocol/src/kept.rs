@@ -27,8 +27,17 @@ pub enum Past<'a> {
     /// See [`crate::message::Happened::CommandFinished`]. The command it ends may be older than the
     /// past; then it ends nothing.
     CommandFinished(Finished),
-    /// So much output was lost here, in bytes.
-    Gap(u64),
+    /// Output is missing here.
+    Gap(Gap),
+}
+
+/// Output that is missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gap {
+    /// How much, in bytes.
+    pub bytes: u64,
+    /// The modes in force behind it.
+    pub modes: Modes,
 }
 
 /// A command that runs.

@@ -257,8 +257,6 @@ pub struct Start<'a> {
     pub card: Data<'a>,
     /// How many commands the terminal has had already: its shell is started again.
     pub commands: u64,
-    /// Whether something older than the past that follows ([`ToWorker::Past`]) gave way.
-    pub trimmed: bool,
     /// How long output that is watched waits for the next supervisor, in milliseconds.
     pub reattach_grace_ms: u32,
     /// After so long without a supervisor everything ends, in milliseconds.

@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use shellward_protocol::kept::{
-    self, Clear, Commands, Finished, Kept, Lost, Newest, Past, Typed, Watch,
+    self, Clear, Commands, Finished, Gap, Kept, Lost, Newest, Past, Typed, Watch,
 };
 use shellward_protocol::message::{
     Ack, Command, Cut, Event, ExitStatus, Exited, Happened, Input, InputTaken, Limit, Marks, Mode,
@@ -234,7 +234,6 @@ fn start_on(mode: Mode<'static>, command: Command<'static>) -> ToWorker<'static>
         integrate: true,
         card: data(b"{}"),
         commands: 3,
-        trimmed: true,
         reattach_grace_ms: 5000,
         orphan_timeout_ms: 86_400_000,
     }))
@@ -251,14 +250,14 @@ const START_TAIL: &[&str] = &[
     "0100000000000000 07000000 0004000000000000 ffffffffffffffff", // limits
     "01000000 01",                                                 // marks, integrate
     "0200000000000000 7b7d",                                       // card
-    "0300000000000000 01",                                         // commands, trimmed
+    "0300000000000000",                                            // commands
     "88130000 005c260500000000",                                   // grace, orphan timeout
 ];
 
 #[test]
 fn start_of_a_shell() {
     let mut pieces = vec![
-        MAGIC_V1, "1000", "b6000000", BUILT_IN, START_HEAD, "00000000",
+        MAGIC_V1, "1000", "b5000000", BUILT_IN, START_HEAD, "00000000",
     ];
     pieces.extend_from_slice(START_TAIL);
     to_worker(&start(Command::Shell), &pieces);
@@ -269,7 +268,7 @@ fn start_of_a_line() {
     let mut pieces = vec![
         MAGIC_V1,
         "1000",
-        "c0000000",
+        "bf000000",
         BUILT_IN,
         START_HEAD,
         "01000000 0200000000000000 6c73",
@@ -283,7 +282,7 @@ fn start_of_a_program() {
     let mut pieces = vec![
         MAGIC_V1,
         "1000",
-        "d2000000",
+        "d1000000",
         BUILT_IN,
         START_HEAD,
         "02000000 0200000000000000 0200000000000000 6c73 0200000000000000 2d6c",
@@ -300,7 +299,7 @@ fn start_with_a_binding_and_on_pipes() {
     let mut pieces = vec![
         MAGIC_V1,
         "1000",
-        "bb000000",
+        "ba000000",
         "00000000 0500000000000000 2f622e736f", // "/b.so"
         START_HEAD,
         "00000000",
@@ -311,7 +310,7 @@ fn start_with_a_binding_and_on_pipes() {
         &pieces,
     );
     let mut pieces = vec![
-        MAGIC_V1, "1000", "ae000000", "01000000", START_HEAD, "00000000",
+        MAGIC_V1, "1000", "ad000000", "01000000", START_HEAD, "00000000",
     ];
     pieces.extend_from_slice(START_TAIL);
     to_worker(&start_on(Mode::Pipes, Command::Shell), &pieces);
@@ -463,7 +462,14 @@ fn past_of_each_kind_in_both_directions() {
             "0d000000",
             "02000000 00 0000000000000000",
         ),
-        (Past::Gap(7), "0c000000", "03000000 0700000000000000"),
+        (
+            Past::Gap(Gap {
+                bytes: 7,
+                modes: Modes(9),
+            }),
+            "10000000",
+            "03000000 0700000000000000 09000000",
+        ),
     ] {
         let pieces = [MAGIC_V1, "2000", length, fields];
         to_worker(&ToWorker::Past(past.clone()), &pieces);

@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use shellward_protocol::frame::{HEADER_LEN, MAGIC};
 use shellward_protocol::kept::{
-    self, Clear, Commands, Finished, Kept, Lost, Newest, Past, Typed, Watch,
+    self, Clear, Commands, Finished, Gap, Kept, Lost, Newest, Past, Typed, Watch,
 };
 use shellward_protocol::limits::{
     CARD_MAX, COMMAND_LINE_MAX, CUTS_MAX, OUTPUT_CHUNK_MAX, PAST_FRAMES, PATH_MAX, PAYLOAD_MAX,
@@ -74,7 +74,7 @@ fn start() -> impl Strategy<Value = ToWorker<'static>> {
             prop_oneof![Just(Marks::Strip), Just(Marks::Keep)],
             any::<bool>(),
             data(),
-            any::<(u64, bool, u32, u64)>(),
+            any::<(u64, u32, u64)>(),
         ),
     )
         .prop_map(
@@ -88,7 +88,7 @@ fn start() -> impl Strategy<Value = ToWorker<'static>> {
                 size,
                 umask,
                 limits,
-                (marks, integrate, card, (commands, trimmed, grace, orphan)),
+                (marks, integrate, card, (commands, grace, orphan)),
             )| {
                 ToWorker::Start(Box::new(Start {
                     mode,
@@ -104,7 +104,6 @@ fn start() -> impl Strategy<Value = ToWorker<'static>> {
                     integrate,
                     card,
                     commands,
-                    trimmed,
                     reattach_grace_ms: grace,
                     orphan_timeout_ms: orphan,
                 }))
@@ -142,7 +141,10 @@ fn past() -> impl Strategy<Value = Past<'static>> {
         (vec(cut(), 0..=CUTS_MAX), data()).prop_map(|(cuts, data)| Past::Text { cuts, data }),
         command_started().prop_map(Past::CommandStarted),
         finished().prop_map(Past::CommandFinished),
-        any::<u64>().prop_map(Past::Gap),
+        (any::<u64>(), any::<u32>()).prop_map(|(bytes, modes)| Past::Gap(Gap {
+            bytes,
+            modes: Modes(modes)
+        })),
     ]
 }
 
@@ -795,7 +797,6 @@ fn a_start() -> Start<'static> {
         integrate: true,
         card: Data::default(),
         commands: 0,
-        trimmed: false,
         reattach_grace_ms: 0,
         orphan_timeout_ms: 0,
     }

@@ -272,8 +272,8 @@ impl Outbox {
     }
 
     /// A shell starts. What an earlier one left may follow.
-    pub(crate) fn begin(&mut self, commands: u64, trimmed: bool) {
-        self.past.begin(commands, trimmed);
+    pub(crate) fn begin(&mut self, commands: u64) {
+        self.past.begin(commands);
         self.seeds = PAST_FRAMES;
     }
 

@@ -12,7 +12,7 @@ mod tests;
 
 use std::collections::VecDeque;
 
-use shellward_protocol::kept::{Commands, Finished, Lost, Newest, Past as Told, Started};
+use shellward_protocol::kept::{Commands, Finished, Gap, Lost, Newest, Past as Told, Started};
 use shellward_protocol::limits::{PAST_CHARS, PAST_FRAMES};
 use shellward_protocol::message::{Happened, Output};
 use shellward_protocol::{Data, FromWorker, Modes, WireError};
@@ -34,7 +34,7 @@ enum What {
     Frame(Vec<u8>),
     Started(Started<'static>),
     Finished(Finished),
-    Gap(u64),
+    Gap(Gap),
 }
 
 #[derive(Debug)]
@@ -89,11 +89,9 @@ impl Default for Past {
 }
 
 impl Past {
-    /// The terminal had so many commands with an earlier shell, and whether something of it is
-    /// older than what will be told.
-    pub(crate) fn begin(&mut self, commands: u64, trimmed: bool) {
+    /// The terminal had so many commands with an earlier shell.
+    pub(crate) fn begin(&mut self, commands: u64) {
         self.count = commands;
-        self.trimmed = trimmed;
     }
 
     /// What an earlier shell left. It is counted already.
@@ -120,7 +118,10 @@ impl Past {
                 self.begun(0, started);
             }
             Told::CommandFinished(finished) => self.finished(0, finished),
-            Told::Gap(bytes) => self.push(0, 0, What::Gap(bytes)),
+            Told::Gap(gap) => {
+                self.modes = gap.modes;
+                self.push(0, 0, What::Gap(gap));
+            }
         }
         Ok(())
     }
@@ -187,7 +188,11 @@ impl Past {
         self.modes = lost.modes;
         self.can_detect |= lost.can_detect;
         if lost.bytes > 0 {
-            self.push(end, 0, What::Gap(lost.bytes));
+            let gap = Gap {
+                bytes: lost.bytes,
+                modes: lost.modes,
+            };
+            self.push(end, 0, What::Gap(gap));
         }
         if let Some(finished) = lost.finished {
             self.finished(end, finished);
@@ -331,7 +336,7 @@ impl Past {
             }
             What::Started(started) => Told::CommandStarted(borrowed(started)),
             What::Finished(finished) => Told::CommandFinished(*finished),
-            What::Gap(bytes) => Told::Gap(*bytes),
+            What::Gap(gap) => Told::Gap(*gap),
         };
         FromWorker::Past(told).encode(out)?;
         Ok(true)

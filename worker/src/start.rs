@@ -290,7 +290,6 @@ mod tests {
             integrate: false,
             card: Data::default(),
             commands: 0,
-            trimmed: false,
             reattach_grace_ms: 0,
             orphan_timeout_ms: 60_000,
         }

@@ -10,9 +10,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use play::{Link, PATIENCE, SIZE, Worker, eventually, is_alive, past_text, start};
-use shellward_protocol::kept::{self, Clear, Commands, Finished, Newest, Past, Watch};
+use shellward_protocol::kept::{self, Clear, Commands, Finished, Gap, Newest, Past, Watch};
 use shellward_protocol::limits::{OUTPUT_CHUNK_MAX, OUTPUT_WINDOW, PAST_CHARS, UNATTENDED_CHARS};
 use shellward_protocol::message::{Ack, ExitStatus, Happened, Mode, Size, Start};
+use shellward_protocol::modes::Modes;
 use shellward_protocol::{Data, ToWorker};
 
 /// Nothing has to wait for this.
@@ -194,7 +195,11 @@ fn what_nobody_waits_for_runs_free_and_what_gives_way_is_told() {
         vanish(link);
         let mut link = worker.attach(4);
         link.until_exit();
-        assert!(link.past.contains(&Past::Gap(lost.bytes)), "{name}");
+        let gap = Gap {
+            bytes: lost.bytes,
+            modes: lost.modes,
+        };
+        assert!(link.past.contains(&Past::Gap(gap)), "{name}");
         assert!(link.all_text().contains(&full[end..]), "{name}");
         assert!(link.all_text().starts_with("first"), "{name}");
     }
@@ -378,7 +383,10 @@ fn what_an_earlier_shell_left_comes_before_the_rest() {
             line: Data::borrowed(b"make"),
             at_ms: 5,
         }),
-        Past::Gap(9),
+        Past::Gap(Gap {
+            bytes: 9,
+            modes: Modes(4),
+        }),
         Past::CommandFinished(Finished {
             exit_code: Some(2),
             duration_ms: 1,
@@ -387,7 +395,6 @@ fn what_an_earlier_shell_left_comes_before_the_rest() {
     let worker = Worker::spawn();
     let mut link = run(&worker, "echo new; read x", |start| {
         start.commands = 4;
-        start.trimmed = true;
     });
     for seed in &seeds {
         link.send(&ToWorker::Past(seed.clone()));
@@ -398,7 +405,7 @@ fn what_an_earlier_shell_left_comes_before_the_rest() {
     let kept = link.until_kept();
     assert_eq!(link.past[..4], seeds);
     assert_eq!(link.all_text(), "before\r\nnew\r\n");
-    assert!(kept.trimmed);
+    assert!(!kept.trimmed);
     let commands = Commands {
         count: 4,
         first: 4,
@@ -418,11 +425,15 @@ fn past_after_an_acknowledgement_is_a_violation() {
     let worker = Worker::spawn();
     let mut link = run(&worker, "echo new; read x", |_| {});
     link.until_output("new");
-    link.send(&ToWorker::Past(Past::Gap(1)));
+    let gap = Past::Gap(Gap {
+        bytes: 1,
+        modes: Modes::default(),
+    });
+    link.send(&ToWorker::Past(gap.clone()));
     link.until_end();
     let mut link = worker.attach(1);
     link.until_kept();
-    assert!(!link.past.contains(&Past::Gap(1)));
+    assert!(!link.past.contains(&gap));
     // It breaks no order to acknowledge nothing.
     link.send(&ToWorker::Ack(Ack { offset: 0 }));
     link.type_in(b"\n");

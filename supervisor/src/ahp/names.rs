@@ -12,6 +12,9 @@ use crate::limits::{TITLE_CHARS, URI_BYTES};
 /// The root channel as we write it.
 pub const ROOT: &str = ROOT_RESOURCE_URI;
 
+/// How the names of our own commands' clients begin. None of them ever comes back.
+pub const OWN_CLIENTS: &str = "shellward-cli-";
+
 /// Whether `uri` is the root channel; VS Code's URI class shortens it (ahp-facts 8.10).
 #[must_use]
 pub fn is_root(uri: &str) -> bool {

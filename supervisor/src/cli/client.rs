@@ -13,6 +13,7 @@ use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 
 use super::plain::one_line;
+use crate::ahp::names::OWN_CLIENTS;
 use crate::rundir;
 
 /// How long an answer may take: a terminal's start or end is the slowest.
@@ -81,7 +82,7 @@ impl Client {
         let mut client = Self {
             stream,
             next_id: 0,
-            id: format!("shellward-cli-{:016x}", u64::from_le_bytes(random)),
+            id: format!("{OWN_CLIENTS}{:016x}", u64::from_le_bytes(random)),
         };
         let params = json!({
             "channel": "ahp-root://",

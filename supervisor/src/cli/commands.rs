@@ -15,6 +15,7 @@ use super::read::read;
 use super::target::{Listed, find};
 use super::wait::wait;
 use super::{New, Ops, escapes};
+use crate::ahp::names::OWN_CLIENTS;
 
 /// `read` and `wait --command` take a terminal for quiet after this long without output.
 pub(super) const QUIET: Duration = Duration::from_millis(250);
@@ -175,7 +176,7 @@ async fn act(client: &mut Client, name: &str, action: Value) -> anyhow::Result<(
 async fn open(client: &mut Client, new: New) -> anyhow::Result<()> {
     let uri = format!(
         "ahp-terminal:/{}",
-        client.id.trim_start_matches("shellward-cli-")
+        client.id.trim_start_matches(OWN_CLIENTS)
     );
     let mut params = json!({"channel": uri, "cols": new.cols, "rows": new.rows});
     if let Some(name) = &new.name {

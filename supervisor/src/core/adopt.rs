@@ -116,7 +116,10 @@ impl Adopted {
                 let id = self.next_command.saturating_sub(1).to_string();
                 document.apply(&HostAction::command_finished(id, command_end(&end)), None);
             }
-            Past::Gap(bytes) => document.append(&gap(bytes), &[]),
+            Past::Gap(gap) => {
+                let (text, cut) = gap_text(document, gap);
+                document.append(&text, &[cut]);
+            }
         }
         Ok(())
     }
@@ -169,6 +172,16 @@ impl Core {
         now: Instant,
         effects: &mut Vec<Effect>,
     ) -> Result<Pace, &'static str> {
+        let mut pace = Pace::Go;
+        // In the order in which it becomes the past (kept::Lost).
+        if let (Some(terminal), true) = (self.terminals.get(&key), lost.bytes > 0) {
+            let gap = kept::Gap {
+                bytes: lost.bytes,
+                modes: lost.modes,
+            };
+            let (text, cut) = gap_text(&terminal.document, gap);
+            pace = self.output(key, &text, &[cut], None, now);
+        }
         let mut events = Vec::new();
         if lost.can_detect {
             events.push(Happened::CanDetectCommands);
@@ -176,21 +189,6 @@ impl Core {
         if let Some(end) = &lost.finished {
             events.push(Happened::CommandFinished(command_end(end)));
         }
-        for what in events {
-            self.happened(key, what, now, effects);
-        }
-        let from = self
-            .terminals
-            .get(&key)
-            .map(|terminal| terminal.document.modes())
-            .unwrap_or_default();
-        let text = format!("{}{}", from.change(lost.modes), gap(lost.bytes));
-        let cut = Cut {
-            at: u32::try_from(text.len()).unwrap_or_default(),
-            modes: lost.modes,
-        };
-        let mut pace = self.output(key, &text, &[cut], None, now);
-        let mut events = Vec::new();
         if let Some(path) = lost.directory {
             events.push(Happened::Directory(directory(path.as_slice())?));
         }
@@ -224,9 +222,18 @@ impl Core {
     }
 }
 
-/// What stands where output is missing.
-fn gap(bytes: u64) -> String {
-    format!("\r\n[shellward: {bytes} bytes of output were not kept while no supervisor ran]\r\n")
+/// What stands where output is missing, and puts right what the missing would have.
+fn gap_text(document: &TerminalDocument, gap: kept::Gap) -> (String, Cut) {
+    let text = format!(
+        "{}\r\n[shellward: {} bytes of output were not kept while no supervisor ran]\r\n",
+        document.modes().change(gap.modes),
+        gap.bytes
+    );
+    let cut = Cut {
+        at: u32::try_from(text.len()).unwrap_or_default(),
+        modes: gap.modes,
+    };
+    (text, cut)
 }
 
 fn command_end(end: &kept::Finished) -> CommandEnd {

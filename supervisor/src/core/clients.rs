@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ConnectionId;
 use crate::ahp::Profile;
+use crate::ahp::names::OWN_CLIENTS;
 use crate::ahp::version::negotiate;
 use crate::limits::{CLIENT_ID_BYTES, REMEMBERED_CLIENTS};
 
@@ -108,7 +109,7 @@ impl Clients {
                 && old.default_shell == who.default_shell
                 && old.principal == who.principal
         });
-        if !is_same {
+        if !is_same && !passes_by(&who.client_id) {
             self.changed();
         }
         if self.known.len() >= REMEMBERED_CLIENTS && !self.known.contains_key(&who.client_id) {
@@ -136,7 +137,10 @@ impl Clients {
     /// A connection ended; its client may come back.
     pub fn left(&mut self, id: &str, connection: ConnectionId) {
         let last_seen = self.tick();
-        if let Some(client) = self.known.get_mut(id)
+        let is_it = |one: &Client| one.connection == Some(connection);
+        if passes_by(id) && self.known.get(id).is_some_and(is_it) {
+            self.known.remove(id);
+        } else if let Some(client) = self.known.get_mut(id)
             && client.connection == Some(connection)
         {
             client.connection = None;
@@ -174,7 +178,8 @@ impl Clients {
     /// What is to be written, newest first.
     pub fn save(&mut self) -> Vec<Remembered> {
         self.file = File::Same;
-        let mut all: Vec<_> = self.known.iter().collect();
+        let lasting = self.known.iter().filter(|(id, _)| !passes_by(id));
+        let mut all: Vec<_> = lasting.collect();
         all.sort_unstable_by_key(|(_, one)| {
             std::cmp::Reverse((one.connection.is_some(), one.last_seen))
         });
@@ -187,6 +192,11 @@ impl Clients {
             })
             .collect()
     }
+}
+
+/// Whether a client never comes back: it takes no place from those who may.
+fn passes_by(id: &str) -> bool {
+    id.starts_with(OWN_CLIENTS)
 }
 
 #[cfg(test)]
@@ -205,6 +215,19 @@ mod tests {
     fn names(clients: &mut Clients) -> Vec<String> {
         let all = clients.save().into_iter();
         all.map(|one| one.client_id).collect()
+    }
+
+    #[test]
+    fn our_own_commands_are_not_remembered() {
+        let mut clients = Clients::default();
+        clients.attach(ConnectionId(1), who("shellward-cli-1"), Profile::V10);
+        assert!(!clients.must_save() && clients.get("shellward-cli-1").is_some());
+        clients.attach(ConnectionId(2), who("a"), Profile::V10);
+        assert!(clients.must_save());
+        assert_eq!(names(&mut clients), ["a"]);
+        clients.left("shellward-cli-1", ConnectionId(1));
+        clients.left("a", ConnectionId(2));
+        assert!(clients.get("shellward-cli-1").is_none() && clients.get("a").is_some());
     }
 
     #[test]

@@ -181,7 +181,6 @@ pub(super) fn start_frames(
         integrate: host.integrate,
         card: Data::borrowed(&plan.card),
         commands: plan.again.as_ref().map_or(0, |again| again.commands),
-        trimmed: false,
         reattach_grace_ms: host.reattach_grace_ms,
         orphan_timeout_ms: host.orphan_timeout_ms,
     }))

@@ -59,7 +59,7 @@ impl EventLoop {
         }
         self.is_started = true;
         self.spares_shell = message.command == Command::Shell;
-        self.outbox.begin(message.commands, message.trimmed);
+        self.outbox.begin(message.commands);
         if self.ending != Ending::Not {
             return Ok(());
         }

@@ -380,7 +380,7 @@ impl Model {
                     }
                     Told::CommandStarted(started) => Piece::Started(line_of(&started)),
                     Told::CommandFinished(finished) => Piece::Finished(finished.exit_code),
-                    Told::Gap(bytes) => Piece::Gap(bytes),
+                    Told::Gap(gap) => Piece::Gap(gap.bytes),
                 });
                 if link.left_of_past == 0 {
                     self.check_past();

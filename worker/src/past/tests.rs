@@ -49,7 +49,7 @@ impl Stream {
                     format!("<{}", String::from_utf8(started.line.into_vec()).unwrap())
                 }
                 Told::CommandFinished(_) => ">".to_owned(),
-                Told::Gap(bytes) => format!("gap {bytes}"),
+                Told::Gap(gap) => format!("gap {}", gap.bytes),
             };
             all.push(words);
             bytes.clear();

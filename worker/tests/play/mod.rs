@@ -232,7 +232,6 @@ pub fn start(line: &str) -> Start<'_> {
         integrate: false,
         card: Data::default(),
         commands: 0,
-        trimmed: false,
         reattach_grace_ms: 5000,
         orphan_timeout_ms: 60_000,
     }
@@ -481,7 +480,7 @@ fn owned_past(past: Past<'_>) -> Past<'static> {
         },
         Past::CommandStarted(started) => Past::CommandStarted(started.into_owned()),
         Past::CommandFinished(finished) => Past::CommandFinished(finished),
-        Past::Gap(bytes) => Past::Gap(bytes),
+        Past::Gap(gap) => Past::Gap(gap),
     }
 }
 

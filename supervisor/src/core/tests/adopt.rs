@@ -2,7 +2,7 @@
 
 use super::*;
 use shellward_protocol::Data;
-use shellward_protocol::kept::{self, Commands, Finished, Kept, Lost, Newest, Past, Typed};
+use shellward_protocol::kept::{self, Commands, Finished, Gap, Kept, Lost, Newest, Past, Typed};
 use shellward_protocol::message::Cut;
 use shellward_protocol::modes::Modes;
 use std::time::Duration;
@@ -87,7 +87,10 @@ fn everything_is_back() {
             exit_code: Some(3),
             duration_ms: 9,
         }),
-        Past::Gap(12),
+        Past::Gap(Gap {
+            bytes: 12,
+            modes: Modes::default().with_private(2004, true),
+        }),
         started("make"),
         text("making"),
     ];
@@ -100,7 +103,7 @@ fn everything_is_back() {
     assert_eq!((&state["cols"], &state["rows"]), (&json!(90), &json!(30)));
     assert_eq!(state["claim"], json!({"kind":"client","clientId":"holder"}));
     assert_eq!(state["supportsCommandDetection"], true);
-    let gap = "\r\n[shellward: 12 bytes of output were not kept while no supervisor ran]\r\n";
+    let gap = "\u{1b}[?2004h\r\n[shellward: 12 bytes of output were not kept while no supervisor ran]\r\n";
     assert_eq!(
         state["content"],
         json!([
@@ -242,14 +245,14 @@ fn a_gap_is_shown_and_the_modes_behind_it_are_put_right() {
     assert_eq!(
         kinds(&messages),
         [
-            "terminal/commandFinished",
             "terminal/data",
+            "terminal/commandFinished",
             "terminal/cwdChanged",
             "terminal/commandExecuted"
         ]
     );
     assert_eq!(
-        messages[1]["params"]["action"]["data"],
+        messages[0]["params"]["action"]["data"],
         "\u{1b}[?2004l\u{1b}[?1049h\r\n[shellward: 40 bytes of output were not kept while no supervisor ran]\r\n"
     );
     assert_eq!(bench.core.terminals[&key].document.modes(), modes);
