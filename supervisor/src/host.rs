@@ -9,7 +9,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::clients_file::ClientsFile;
-use crate::core::{Core, Effect, Settings, TerminalKey};
+use crate::core::{Core, Effect, Settings};
 use crate::limits::{PARALLEL_STARTS, SHUTDOWN_TIME, STOPPED_WORKER_TIME, TERMINATE_TIME};
 use crate::metrics::Metrics;
 use crate::probe::Verdict;
@@ -171,7 +171,13 @@ impl Host {
                 });
             }
             Effect::WatchEnd(key) => {
-                tokio::spawn(async move { host.watch_end(key).await });
+                // This worker: by then the terminal may have another.
+                if let Some(control) = host.workers.control(key) {
+                    tokio::spawn(async move {
+                        tokio::time::sleep(TERMINATE_TIME).await;
+                        control.kill.notify_one();
+                    });
+                }
             }
             Effect::Reschedule => self.reschedule.notify_one(),
             Effect::Shutdown => self.shutdown.notify_one(),
@@ -227,11 +233,6 @@ impl Host {
         if let Err(error) = looked.await {
             tracing::warn!(%error, "the workers' processes could not be looked at");
         }
-    }
-
-    async fn watch_end(&self, key: TerminalKey) {
-        tokio::time::sleep(TERMINATE_TIME).await;
-        self.workers.kill(key);
     }
 
     /// Does what is due when its time has come. Never returns.

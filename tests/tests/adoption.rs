@@ -57,6 +57,85 @@ async fn s36_a_worker_that_does_not_answer_is_left_alone_and_taken_over_when_it_
 }
 
 #[tokio::test]
+async fn a_stopped_worker_is_shown_as_unresponsive_also_when_it_was_taken_over() {
+    let mut host = Host::dash();
+    let raw = Raw::open(&host).await;
+    let terminal = Term::create(&raw).await;
+    for _ in 0..2 {
+        let (worker, _) = host.pids(&terminal.uri);
+        signal(worker, Signal::SIGSTOP);
+        poll_for("unresponsive", DEADLINE, || {
+            (host.ps_entry(&terminal.uri)["state"] == "unresponsive").then_some(())
+        });
+        signal(worker, Signal::SIGCONT);
+        poll_for("running again", DEADLINE, || {
+            (host.ps_entry(&terminal.uri)["state"] == "running").then_some(())
+        });
+        host.crash();
+        host.start_again();
+    }
+    host.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s39_after_a_restart_150_clients_come_back_at_once_and_a_terminal_still_answers() {
+    let mut host = Host::dash();
+    let first = Raw::open(&host).await;
+    let terminal = Term::create(&first).await;
+    let mut names = Vec::new();
+    for number in 0..150 {
+        let name = format!("returning-{number}");
+        Raw::open_as(&host, &name).await;
+        names.push(name);
+    }
+    host.crash();
+    host.start_again();
+    let raw = Raw::open(&host).await;
+    let mut own = Term::subscribe(&raw, &terminal.uri).await;
+    own.output_of("true").await;
+    let host = std::sync::Arc::new(host);
+    let begun = Instant::now();
+    let all: Vec<_> = names
+        .into_iter()
+        .map(|name| {
+            let (host, uri) = (std::sync::Arc::clone(&host), terminal.uri.clone());
+            tokio::spawn(async move {
+                let raw = Raw::connect(&host).await;
+                raw.become_client(&name);
+                let params = json!({"channel": "ahp-root://", "clientId": name, "lastSeenServerSeq": 1, "subscriptions": ["ahp-root://", uri]});
+                let answer = raw.request("reconnect", params).await.expect("it is known");
+                assert_eq!(answer["type"], "snapshot");
+                assert_eq!(answer["snapshots"].as_array().unwrap().len(), 2);
+                raw
+            })
+        })
+        .collect();
+    let spawned = begun.elapsed();
+    assert!(spawned < Duration::from_millis(100), "{spawned:?}");
+    let mut echoes = Vec::new();
+    let mut back = Vec::new();
+    for one in all {
+        let at = Instant::now();
+        own.output_of("echo x").await;
+        echoes.push(at.elapsed());
+        back.push(one.await.unwrap());
+    }
+    echoes.sort();
+    println!(
+        "all back after {:?}; echo median {:?}, worst {:?}",
+        begun.elapsed(),
+        echoes[75],
+        echoes[149]
+    );
+    assert!(echoes[75] < Duration::from_millis(200), "{echoes:?}");
+    drop(back);
+    let Ok(host) = std::sync::Arc::try_unwrap(host) else {
+        panic!("all tasks have ended");
+    };
+    host.stop();
+}
+
+#[tokio::test]
 async fn what_is_no_living_worker_of_ours_is_left_as_it_is_and_dead_ones_are_cleaned_up() {
     let mut host = Host::dash();
     let raw = Raw::open(&host).await;

@@ -233,6 +233,22 @@ async fn after_a_crash_the_shell_is_started_again_and_not_the_third_time() {
 }
 
 #[tokio::test]
+async fn the_time_that_the_old_worker_had_to_end_is_not_the_new_ones() {
+    let host = Host::dash();
+    let raw = Raw::open(&host).await;
+    let mut terminal = Term::create(&raw).await;
+    terminal.output_of("true").await;
+    assert!(host.cli(&["restart", &terminal.uri]).status.success());
+    terminal.wait_text("was started again").await;
+    let new = host.pids(&terminal.uri);
+    // An old worker that had not ended by then would be killed after 4 s.
+    tokio::time::sleep(std::time::Duration::from_millis(4500)).await;
+    assert_eq!(terminal.output_of("echo alive").await.trim(), "alive");
+    assert_eq!(host.pids(&terminal.uri), new);
+    host.stop();
+}
+
+#[tokio::test]
 async fn a_shutdown_in_the_middle_of_a_restart_leaves_nothing() {
     let mut host = Host::builder()
         .dash()

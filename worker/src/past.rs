@@ -218,8 +218,9 @@ impl Past {
         self.newest = Newest::Running {
             at_ms: started.at_ms,
         };
-        let line = String::from_utf8_lossy(started.line.as_slice());
-        let chars = line.chars().count();
+        // It was text when it was made; a supervisor that seeds another has its bytes counted.
+        let line = std::str::from_utf8(started.line.as_slice());
+        let chars = line.map_or(started.line.as_slice().len(), |line| line.chars().count());
         self.push(end, chars, What::Started(started.into_owned()));
     }
 

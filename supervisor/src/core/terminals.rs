@@ -234,12 +234,14 @@ impl Core {
     }
 
     /// How far each subscriber of a terminal has been sent, to be looked at later; empty if there is
-    /// none.
+    /// none. Absent while it waits for those who may still come back.
     #[must_use]
-    pub fn marks(&self, key: TerminalKey) -> Vec<Mark> {
-        let terminal = self.terminals.get(&key);
-        let subscribers = terminal.into_iter().flat_map(|found| &found.subscribers);
-        subscribers.map(|(_, outbox)| outbox.mark()).collect()
+    pub fn marks(&self, key: TerminalKey) -> Option<Vec<Mark>> {
+        let Some(terminal) = self.terminals.get(&key) else {
+            return Some(Vec::new());
+        };
+        let subscribers = terminal.subscribers.iter();
+        (terminal.hold.is_none()).then(|| subscribers.map(|(_, outbox)| outbox.mark()).collect())
     }
 
     /// Whether a paused terminal may go on.

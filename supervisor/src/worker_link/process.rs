@@ -135,11 +135,10 @@ impl Workers {
         self.lock().workers.remove(&key);
     }
 
-    /// Has a worker killed, if it is still there.
-    pub fn kill(&self, key: TerminalKey) {
-        if let Some(control) = self.lock().workers.get(&key) {
-            control.kill.notify_one();
-        }
+    /// What reaches the worker that a terminal has now, if it has one.
+    #[must_use]
+    pub fn control(&self, key: TerminalKey) -> Option<Arc<Control>> {
+        self.lock().workers.get(&key).cloned()
     }
 
     /// Workers that were stopped (SIGSTOP) since the last call. Called for every SIGCHLD.

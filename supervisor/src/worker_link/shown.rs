@@ -36,9 +36,9 @@ impl Shown {
         !self.strides.is_empty()
     }
 
-    /// Up to where is to be acknowledged now. `marks` tells how far each reader has been sent;
-    /// whoever waits for one is woken by [`Shared::resume`].
-    pub fn due(&mut self, shared: &Shared, marks: impl Fn() -> Vec<Mark>) -> Option<u64> {
+    /// Up to where is to be acknowledged now. `marks` tells how far each reader has been sent, or
+    /// nothing while readers are waited for; in both cases [`Shared::resume`] wakes.
+    pub fn due(&mut self, shared: &Shared, marks: impl Fn() -> Option<Vec<Mark>>) -> Option<u64> {
         if self.strides.is_empty() {
             return None;
         }
@@ -53,7 +53,7 @@ impl Shown {
             if stride.marks.is_some() {
                 break;
             }
-            let marks = marks();
+            let marks = marks()?;
             for mark in &marks {
                 mark.wake(&shared.resume);
             }
@@ -83,9 +83,10 @@ mod tests {
     fn a_stride_waits_for_the_fastest_reader_and_for_nobody_if_there_is_none() {
         let shared = Shared::new("t:/1");
         let mut shown = Shown::default();
-        assert_eq!(shown.due(&shared, Vec::new), None);
+        assert_eq!(shown.due(&shared, || Some(Vec::new())), None);
         shown.wait(10);
-        assert_eq!(shown.due(&shared, Vec::new), Some(10));
+        assert_eq!(shown.due(&shared, || None), None, "they may come back");
+        assert_eq!(shown.due(&shared, || Some(Vec::new())), Some(10));
         assert!(!shown.waits());
         let (slow, fast) = (Arc::new(Outbox::default()), Arc::new(Outbox::default()));
         for outbox in [&slow, &fast] {
@@ -93,7 +94,7 @@ mod tests {
         }
         shared.readers_changed();
         assert!(shared.resume.notified().now_or_never().is_some());
-        let marks = || vec![slow.mark(), fast.mark()];
+        let marks = || Some(vec![slow.mark(), fast.mark()]);
         shown.wait(20);
         assert_eq!(shown.due(&shared, marks), None);
         // What comes later does not belong to it.
@@ -118,15 +119,19 @@ mod tests {
         let stalled = Arc::new(Outbox::default());
         stalled.push("0123456789".into());
         shown.wait(10);
-        assert_eq!(shown.due(&shared, || vec![stalled.mark()]), None);
+        assert_eq!(shown.due(&shared, || Some(vec![stalled.mark()])), None);
         let fresh = Arc::new(Outbox::default());
-        let both = || vec![stalled.mark(), fresh.mark()];
+        let both = || Some(vec![stalled.mark(), fresh.mark()]);
         assert_eq!(shown.due(&shared, both), None, "nobody said that it came");
         shared.readers_changed();
         assert_eq!(shown.due(&shared, both), Some(10));
         shown.wait(20);
-        assert_eq!(shown.due(&shared, || vec![stalled.mark()]), None);
+        assert_eq!(shown.due(&shared, || Some(vec![stalled.mark()])), None);
         shared.readers_changed();
-        assert_eq!(shown.due(&shared, Vec::new), Some(20), "the last has gone");
+        assert_eq!(
+            shown.due(&shared, || Some(Vec::new())),
+            Some(20),
+            "the last has gone"
+        );
     }
 }
