@@ -9,7 +9,7 @@ use crate::codec;
 use crate::data::Data;
 use crate::error::WireError;
 use crate::frame::{Header, write_frame};
-use crate::kept::{Clear, Kept, Lost, Past, Watch};
+use crate::kept::{Clear, Kept, Lost, Past, Patience, Watch};
 use crate::limits::{
     CARD_MAX, COMMAND_LINE_MAX, CUTS_MAX, OUTPUT_CHUNK_MAX, PAST_FRAMES, PATH_MAX, REASON_MAX,
     SIZE_RANGE, TITLE_MAX,
@@ -38,6 +38,8 @@ pub enum ToWorker<'a> {
     Watch(Watch),
     /// See [`Clear`].
     Clear(Clear),
+    /// See [`Patience`].
+    Patience(Patience),
     /// What the terminal has shown before its shell was started again; right behind the start.
     Past(Past<'a>),
 }
@@ -78,6 +80,7 @@ impl<'a> ToWorker<'a> {
             Self::Card(_) => kind::CARD,
             Self::Watch(_) => kind::WATCH,
             Self::Clear(_) => kind::CLEAR,
+            Self::Patience(_) => kind::PATIENCE,
             Self::Past(_) => kind::PAST,
         }
     }
@@ -97,6 +100,7 @@ impl<'a> ToWorker<'a> {
             Self::Card(message) => codec::encode(kind, message, out),
             Self::Watch(message) => codec::encode(kind, message, out),
             Self::Clear(message) => codec::encode(kind, message, out),
+            Self::Patience(message) => codec::encode(kind, message, out),
             Self::Past(message) => codec::encode(kind, message, out),
         })
     }
@@ -129,6 +133,7 @@ impl<'a> ToWorker<'a> {
             }
             kind::WATCH => Ok(Self::Watch(codec::decode(kind, payload)?)),
             kind::CLEAR => Ok(Self::Clear(codec::decode(kind, payload)?)),
+            kind::PATIENCE => Ok(Self::Patience(codec::decode(kind, payload)?)),
             kind::PAST => Ok(Self::Past(past(payload)?)),
             other => Err(WireError::UnknownKind(other)),
         }

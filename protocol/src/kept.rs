@@ -181,6 +181,16 @@ pub struct Watch {
     pub watched: bool,
 }
 
+/// How long a terminal does without a supervisor from now on; what its start said is replaced
+/// ([`crate::message::Start::reattach_grace_ms`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Patience {
+    /// How long output that is watched waits for the next supervisor, in milliseconds.
+    pub reattach_grace_ms: u32,
+    /// After so long without a supervisor everything ends, in milliseconds.
+    pub orphan_timeout_ms: u64,
+}
+
 /// The past up to here is forgotten: a client has cleared the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Clear {

@@ -38,6 +38,8 @@ pub mod kind {
     pub const WATCH: u16 = 23;
     /// [`crate::kept::Clear`].
     pub const CLEAR: u16 = 24;
+    /// [`crate::kept::Patience`].
+    pub const PATIENCE: u16 = 25;
     /// [`crate::kept::Past`], both directions.
     pub const PAST: u16 = 32;
     /// [`super::Started`].

@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use shellward_protocol::kept::{
-    self, Clear, Commands, Finished, Gap, Kept, Lost, Newest, Past, Typed, Watch,
+    self, Clear, Commands, Finished, Gap, Kept, Lost, Newest, Past, Patience, Typed, Watch,
 };
 use shellward_protocol::message::{
     Ack, Command, Cut, Event, ExitStatus, Exited, Happened, Input, InputTaken, Limit, Marks, Mode,
@@ -414,6 +414,17 @@ fn watch() {
             &[MAGIC_V1, "1700", "01000000", byte],
         );
     }
+}
+
+#[test]
+fn patience() {
+    to_worker(
+        &ToWorker::Patience(Patience {
+            reattach_grace_ms: 5000,
+            orphan_timeout_ms: 86_400_000,
+        }),
+        &[MAGIC_V1, "1900", "0c000000", "88130000 005c260500000000"],
+    );
 }
 
 #[test]

@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use shellward_protocol::frame::{HEADER_LEN, MAGIC};
 use shellward_protocol::kept::{
-    self, Clear, Commands, Finished, Gap, Kept, Lost, Newest, Past, Typed, Watch,
+    self, Clear, Commands, Finished, Gap, Kept, Lost, Newest, Past, Patience, Typed, Watch,
 };
 use shellward_protocol::limits::{
     CARD_MAX, COMMAND_LINE_MAX, CUTS_MAX, OUTPUT_CHUNK_MAX, PAST_FRAMES, PATH_MAX, PAYLOAD_MAX,
@@ -120,6 +120,12 @@ fn to_worker() -> impl Strategy<Value = ToWorker<'static>> {
         any::<u32>().prop_map(|grace_ms| ToWorker::Terminate(Terminate { grace_ms })),
         data().prop_map(ToWorker::Card),
         any::<bool>().prop_map(|watched| ToWorker::Watch(Watch { watched })),
+        any::<(u32, u64)>().prop_map(|(grace, orphan)| {
+            ToWorker::Patience(Patience {
+                reattach_grace_ms: grace,
+                orphan_timeout_ms: orphan,
+            })
+        }),
         any::<u64>().prop_map(|offset| ToWorker::Clear(Clear { offset })),
         past().prop_map(ToWorker::Past),
     ]

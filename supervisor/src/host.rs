@@ -262,11 +262,11 @@ impl Host {
             }
         };
         while child.recv().await.is_some() {
-            for (control, signal) in self.workers.newly_stopped() {
+            for (control, stop) in self.workers.newly_stopped() {
                 tracing::warn!(terminal = %control.terminal, worker = control.pid, "a worker was stopped");
                 tokio::spawn(async move {
                     tokio::time::sleep(STOPPED_WORKER_TIME).await;
-                    Workers::end_if_stopped(&control, signal);
+                    Workers::end_if_stopped(&control, stop);
                 });
             }
         }

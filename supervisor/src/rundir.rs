@@ -191,13 +191,30 @@ impl RuntimeDir {
         self.path.join("clients.json")
     }
 
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Removes what is in it, at an orderly end. The directory and its lock stay: removing a lock
     /// file that somebody is about to lock would let two hold it.
     pub fn clean(&self) {
-        for path in [self.worker_sockets()] {
-            if let Err(error) = fs::remove_dir(&path) {
-                tracing::debug!(%error, "the directory of the workers' sockets stays");
+        let sockets = self.worker_sockets();
+        // Tokens of workers that never had a socket: none is being started any more.
+        for entry in fs::read_dir(&sockets).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let is_token = path.extension().is_some_and(|kind| kind == "token");
+            let is_alone = path.with_extension("sock").symlink_metadata().is_err();
+            if is_token
+                && is_alone
+                && let Err(error) = fs::remove_file(&path)
+            {
+                tracing::debug!(%error, "a token without a worker stays");
             }
+        }
+        if let Err(error) = fs::remove_dir(&sockets) {
+            tracing::debug!(%error, "the directory of the workers' sockets stays");
         }
     }
 }
@@ -208,13 +225,24 @@ pub fn client_socket(runtime_dir: &Path) -> PathBuf {
     runtime_dir.join("ahp.sock")
 }
 
-/// Counts this start: the number in the state directory's `epoch` file, plus one, written back
-/// before anybody sees it.
+/// Counts this start: the larger of the numbers in the `epoch` files of both directories, plus one,
+/// written back before anybody sees it. Clients know the state directory's, workers the runtime
+/// directory's; either may be lost or be another one than before.
 ///
 /// # Errors
-/// The file cannot be read or replaced.
-pub fn next_epoch(state_dir: &Path) -> Result<u64, DirError> {
-    let path = state_dir.join("epoch");
+/// A file cannot be read or replaced.
+pub fn next_epoch(state_dir: &Path, runtime_dir: &Path) -> Result<u64, DirError> {
+    let last = read_epoch(state_dir)?.max(read_epoch(runtime_dir)?);
+    // Below 2^21, so that epoch × 2^32 stays an exact JavaScript number (2^53).
+    let epoch = (last % ((1 << 21) - 1)) + 1;
+    for directory in [state_dir, runtime_dir] {
+        write_epoch(directory, epoch)?;
+    }
+    Ok(epoch)
+}
+
+fn read_epoch(directory: &Path) -> Result<u64, DirError> {
+    let path = directory.join("epoch");
     let mut text = String::new();
     match File::open(&path) {
         Ok(file) => {
@@ -222,18 +250,18 @@ pub fn next_epoch(state_dir: &Path) -> Result<u64, DirError> {
                 .read_to_string(&mut text)
                 .map_err(io_error("read", &path))?;
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => text.push('0'),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
         Err(error) => return Err(io_error("read", &path)(error)),
     }
     // A damaged file (an empty one, after the machine lost its power) must not make serverSeq go
     // back: the hours since 1970 are far ahead of any count of starts.
-    let last = text
-        .trim()
-        .parse::<u64>()
-        .unwrap_or_else(|_| hours_of(SystemTime::now()));
-    // Below 2^21, so that epoch × 2^32 stays an exact JavaScript number (2^53).
-    let epoch = (last % ((1 << 21) - 1)) + 1;
-    let new = state_dir.join("epoch.new");
+    let last = text.trim().parse::<u64>();
+    Ok(last.unwrap_or_else(|_| hours_of(SystemTime::now())))
+}
+
+fn write_epoch(directory: &Path, epoch: u64) -> Result<(), DirError> {
+    let path = directory.join("epoch");
+    let new = directory.join("epoch.new");
     let mut file = OpenOptions::new()
         .write(true)
         .create(true)
@@ -242,8 +270,7 @@ pub fn next_epoch(state_dir: &Path) -> Result<u64, DirError> {
         .open(&new)
         .map_err(io_error("write", &new))?;
     writeln!(file, "{epoch}").map_err(io_error("write", &new))?;
-    fs::rename(&new, &path).map_err(io_error("replace", &path))?;
-    Ok(epoch)
+    fs::rename(&new, &path).map_err(io_error("replace", &path))
 }
 
 /// Hours since 1970: they stay below 2^21 until the year 2209.
@@ -261,11 +288,22 @@ mod tests {
     #[test]
     fn the_epoch_only_grows() {
         let dir = tempfile::tempdir().unwrap();
+        let run = tempfile::tempdir().unwrap();
+        let next_epoch = |state| next_epoch(state, run.path());
         assert_eq!(next_epoch(dir.path()).unwrap(), 1);
         assert_eq!(next_epoch(dir.path()).unwrap(), 2);
+        let other = tempfile::tempdir().unwrap();
+        assert_eq!(
+            next_epoch(other.path()).unwrap(),
+            3,
+            "another state directory"
+        );
+        assert_eq!(next_epoch(dir.path()).unwrap(), 4);
+        fs::remove_file(run.path().join("epoch")).unwrap();
         // More starts than one every half hour for ten years.
         let many = 10 * 365 * 48;
         for damage in ["rubbish", "", "-1", "99999999999999999999999"] {
+            fs::remove_file(run.path().join("epoch")).ok();
             fs::write(dir.path().join("epoch"), damage).unwrap();
             let epoch = next_epoch(dir.path()).unwrap();
             assert!(epoch > many, "{damage:?}: {epoch}");
@@ -290,7 +328,8 @@ mod tests {
         // With a file, no clock is looked at: there is none in what follows.
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("epoch"), "41\n").unwrap();
-        assert_eq!(next_epoch(dir.path()).unwrap(), 42);
+        let run = tempfile::tempdir().unwrap();
+        assert_eq!(next_epoch(dir.path(), run.path()).unwrap(), 42);
     }
 
     #[test]

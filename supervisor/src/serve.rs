@@ -73,7 +73,7 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
         );
     }
     // Before any socket is there: a state directory that cannot be written is found out here.
-    let epoch = rundir::next_epoch(&state_dir)?;
+    let epoch = rundir::next_epoch(&state_dir, runtime.path())?;
     let (listeners, host_names) = listen(&args, &runtime, token.is_some()).await?;
     // From here on no relative path is used; a directory that is removed must not hold us up
     // (field case S-26).
@@ -164,6 +164,7 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
             return Ok(());
         }
     };
+    host.with_core(|core, now, effects| core.serve(now, effects));
     host.set_stage(Stage::Serving);
     tasks.spawn({
         let host = host.clone();

@@ -265,3 +265,26 @@ async fn everything_of_a_terminal_is_there_again_and_nothing_is_typed_or_shown_t
     );
     host.stop();
 }
+
+#[tokio::test]
+async fn no_snapshot_is_larger_for_having_outlived_a_supervisor() {
+    let mut host = Host::dash();
+    let raw = Raw::open(&host).await;
+    let mut terminal = Term::create(&raw).await;
+    let line = "i=0; while [ $i -lt 12000 ]; do echo \"$i abcdefghijklmnopqrstuvwxyz0123456789\"; i=$((i+1)); done; echo do''ne";
+    terminal.line(line).await;
+    terminal.wait_text_within("done\r\n", 3 * DEADLINE).await;
+    let size = |folded: &Folded| folded.text().chars().count();
+    for life in 0..3 {
+        let raw = Raw::open(&host).await;
+        let fresh = Term::subscribe(&raw, &terminal.uri).await;
+        let chars = size(&fresh.folded);
+        assert!(
+            (150_000..=200_000).contains(&chars),
+            "{chars} in life {life}"
+        );
+        host.crash();
+        host.start_again();
+    }
+    host.stop();
+}

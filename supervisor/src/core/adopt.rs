@@ -126,17 +126,15 @@ impl Adopted {
 }
 
 impl Core {
-    /// A terminal is there again. The worker's task is given what it needs.
-    ///
-    /// # Errors
-    /// Another terminal has its URI.
+    /// A terminal is there again. The worker's task is given what it needs; nothing if another
+    /// terminal has its URI.
     pub fn adopt(
         &mut self,
         adopted: Adopted,
         worker_pid: u32,
         now: Instant,
         effects: &mut Vec<Effect>,
-    ) -> Result<(TerminalKey, Running), &'static str> {
+    ) -> Option<(TerminalKey, Running)> {
         let Adopted {
             mut terminal,
             link,
@@ -144,7 +142,7 @@ impl Core {
             ..
         } = adopted;
         if self.by_uri.contains_key(&terminal.uri) {
-            return Err("another terminal has its URI");
+            return None;
         }
         terminal.worker_pid = Some(worker_pid);
         if watched {
@@ -161,7 +159,7 @@ impl Core {
         self.terminals.insert(key, terminal);
         self.metrics.workers_adopted.one();
         self.root_list_changed();
-        Ok((key, Running { link, shared }))
+        Some((key, Running { link, shared }))
     }
 
     /// Output of a terminal gave way while no supervisor was there.

@@ -27,6 +27,8 @@ use axum::extract::ws::Utf8Bytes;
 use shellward_protocol::kept::Past;
 use shellward_protocol::message::Size;
 
+use serde_json::json;
+
 use crate::ahp::envelope::{Origin, envelope};
 use crate::ahp::rpc::{Incoming, reply, reply_error};
 use crate::ahp::{Claim, HostAction, RpcError, names, root};
@@ -173,6 +175,8 @@ pub struct Core {
     report_askers: Vec<Call>,
     /// Workers that were not taken over, by their sockets, and why.
     unadopted: BTreeMap<String, String>,
+    /// Until when clients of an earlier life count as connected.
+    returning_until: Option<Instant>,
     metrics: Arc<Metrics>,
     shutting_down: bool,
 }
@@ -197,6 +201,7 @@ impl Core {
             probe_askers: Vec::new(),
             report_askers: Vec::new(),
             unadopted: BTreeMap::new(),
+            returning_until: None,
             metrics: Arc::default(),
             shutting_down: false,
         }
@@ -264,7 +269,7 @@ impl Core {
             "x-shellward/terminals" => self.ask_report(&call, effects),
             "x-shellward/shutdown" => {
                 effects.push(Effect::Shutdown);
-                Ok(Some("null".to_owned()))
+                Ok(Some(json!({ "left": self.left_alone() }).to_string()))
             }
             "x-shellward/probe" => self.ask_probe(&call, effects),
             other => Err(RpcError::unknown_method(other)),
@@ -344,10 +349,17 @@ impl Core {
         self.connections.get(&connection)?.client_id.as_deref()
     }
 
+    /// Whether a client is connected, or may be about to come back to a host that was started again.
     fn is_connected(&self, client_id: &str) -> bool {
-        self.clients
-            .get(client_id)
-            .is_some_and(|client| client.connection.is_some())
+        self.clients.get(client_id).is_some_and(|client| {
+            client.connection.is_some() || (client.is_restored && self.returning_until.is_some())
+        })
+    }
+
+    /// From now on clients are served. What those of an earlier life hold stays theirs for a while.
+    pub fn serve(&mut self, now: Instant, effects: &mut Vec<Effect>) {
+        self.returning_until = now.checked_add(self.settings.reattach_grace);
+        effects.push(Effect::Reschedule);
     }
 
     /// Makes something true for a terminal and tells its subscribers.

@@ -97,6 +97,14 @@ impl Core {
         };
     }
 
+    /// These workers, as operators see them: `[{"socket","reason"}]`.
+    pub(super) fn left_alone(&self) -> Value {
+        self.unadopted
+            .iter()
+            .map(|(socket, reason)| json!({ "socket": socket, "reason": reason }))
+            .collect()
+    }
+
     /// Answers who asked for the list of terminals, after [`Self::workers_seen`].
     pub fn report(&mut self, now: Instant) {
         let report = self.terminals_report(now);
@@ -182,10 +190,7 @@ impl Core {
             })
             .collect();
         let mut about = self.settings.about.clone();
-        let unadopted = self.unadopted.iter();
-        about["unadopted"] = unadopted
-            .map(|(socket, reason)| json!({ "socket": socket, "reason": reason }))
-            .collect();
+        about["unadopted"] = self.left_alone();
         json!({ "supervisor": about, "terminals": terminals }).to_string()
     }
 

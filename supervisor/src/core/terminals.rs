@@ -421,7 +421,11 @@ impl Core {
         let forget = self.forget_exited(now, effects);
         let titles = self.titles_due(now);
         let holds = self.end_holds(now);
-        forget.into_iter().chain(titles).chain(holds).min()
+        self.returning_until = self.returning_until.filter(|until| now < *until);
+        [forget, titles, holds, self.returning_until]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Forgets exited terminals whose time has come; when to look again.

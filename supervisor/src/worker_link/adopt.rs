@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use shellward_protocol::kept::Kept;
+use shellward_protocol::kept::{Kept, Patience};
 use shellward_protocol::message::Ack;
 use shellward_protocol::{FromWorker, OLDEST_WIRE_VERSION, ToWorker, WIRE_VERSION};
 use tokio::sync::Semaphore;
@@ -49,9 +49,19 @@ enum AdoptError {
     /// It will not be taken over.
     #[error("{0}")]
     Link(#[from] LinkError),
+    /// Another terminal has its URI by now.
+    #[error("another terminal has its URI; end one of them")]
+    Taken,
     /// What it says makes no sense.
     #[error("{0}")]
     Contract(&'static str),
+}
+
+impl AdoptError {
+    /// Whether it is worth asking again.
+    fn may_pass(&self) -> bool {
+        matches!(self, Self::Silent | Self::Taken)
+    }
 }
 
 /// Takes over every worker that is there. Returns when each was, or has not answered in time.
@@ -153,14 +163,13 @@ async fn first_try(host: &Arc<Host>, name: String, path: PathBuf) -> bool {
             tracing::warn!(socket = %name, "a worker ended while no supervisor ran; its terminal is gone");
             leftovers::remove(&path);
         }
-        AdoptError::Silent => {
-            tracing::warn!(socket = %name, "a worker does not answer; it is left alone and asked again");
-            host.with_core(|core, _, _| core.set_unadopted(&name, Some(error.to_string())));
-            tokio::spawn(ask_again(Arc::clone(host), name, path));
-        }
-        other => {
-            tracing::warn!(socket = %name, error = %other, "a worker is left alone");
-            host.with_core(|core, _, _| core.set_unadopted(&name, Some(other.to_string())));
+        error => {
+            let reason = reason(&error, &path).await;
+            tracing::warn!(socket = %name, %reason, "a worker is left alone");
+            host.with_core(|core, _, _| core.set_unadopted(&name, Some(reason)));
+            if error.may_pass() {
+                tokio::spawn(ask_again(Arc::clone(host), name, path));
+            }
         }
     }
     false
@@ -170,7 +179,7 @@ async fn ask_again(host: Arc<Host>, name: String, path: PathBuf) {
     loop {
         tokio::time::sleep(ADOPT_AGAIN).await;
         let reason = match adopt(&host, &path).await {
-            Err(AdoptError::Silent) => continue,
+            Err(error) if error.may_pass() => Some(reason(&error, &path).await),
             Ok((worker, link)) => {
                 tracing::info!(socket = %name, "a worker has answered at last");
                 stay(&host, worker, link);
@@ -180,10 +189,25 @@ async fn ask_again(host: Arc<Host>, name: String, path: PathBuf) {
                 leftovers::remove(&path);
                 None
             }
-            Err(error) => Some(error.to_string()),
+            Err(error) => {
+                let reason = reason(&error, &path).await;
+                host.with_core(|core, _, _| core.set_unadopted(&name, Some(reason)));
+                return;
+            }
         };
+        let is_settled = reason.is_none();
         host.with_core(|core, _, _| core.set_unadopted(&name, reason));
-        return;
+        if is_settled {
+            return;
+        }
+    }
+}
+
+/// Why a worker is left alone, in words, with the process that listens there.
+async fn reason(error: &AdoptError, path: &Path) -> String {
+    match in_time(frames::connect(path)).await {
+        Ok(Ok(peer)) => format!("{error} (process {})", peer.pid),
+        _ => error.to_string(),
     }
 }
 
@@ -218,13 +242,19 @@ async fn adopt(host: &Arc<Host>, socket: &Path) -> Result<(Worker, Link), AdoptE
     let mut process = Process::open(pid).map_err(AdoptError::System)?;
     let (mut receiver, mut sender) = in_time(frames::attach(peer, &token, host.epoch)).await??;
     faults::hit("supervisor.adopt-attached");
-    // Nothing is acknowledged by this, but one that has not been told to start anything yet, and so
-    // has nothing to say, does not take it.
-    let mut nothing = Vec::new();
+    let mut orders = Vec::new();
+    // Nothing is acknowledged by the first, but one that has not been told to start anything yet,
+    // and so has nothing to say, does not take it. Then, what this host's flags say.
     ToWorker::Ack(Ack { offset: 0 })
-        .encode(&mut nothing)
+        .encode(&mut orders)
         .map_err(LinkError::from)?;
-    sender.send(&nothing).await.map_err(LinkError::from)?;
+    ToWorker::Patience(Patience {
+        reattach_grace_ms: host.reattach_grace_ms,
+        orphan_timeout_ms: host.orphan_timeout_ms,
+    })
+    .encode(&mut orders)
+    .map_err(LinkError::from)?;
+    sender.send(&orders).await.map_err(LinkError::from)?;
     if !in_time(receiver.fill()).await?? {
         return Err(AdoptError::Empty);
     }
@@ -258,9 +288,11 @@ async fn adopt(host: &Arc<Host>, socket: &Path) -> Result<(Worker, Link), AdoptE
         token,
     };
     let link = host.with_core(|core, now, effects| {
-        let (key, running) = core.adopt(adopted, pid, now, effects)?;
+        let (key, running) = core
+            .adopt(adopted, pid, now, effects)
+            .ok_or(AdoptError::Taken)?;
         host.workers.adopt(key, control);
-        Ok(Link {
+        Ok::<_, AdoptError>(Link {
             key,
             receiver,
             sender,
@@ -268,7 +300,7 @@ async fn adopt(host: &Arc<Host>, socket: &Path) -> Result<(Worker, Link), AdoptE
             stream,
         })
     });
-    let link = link.map_err(AdoptError::Contract)?;
+    let link = link?;
     faults::hit("supervisor.adopted");
     tracing::info!(terminal = %id, worker = pid, shell, "a terminal is taken over");
     Ok((worker, link))

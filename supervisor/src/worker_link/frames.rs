@@ -35,6 +35,10 @@ pub(super) enum LinkError {
     Killed,
     #[error("it broke the contract: {0}")]
     Contract(&'static str),
+    #[error(
+        "it refused to attach: the token beside its socket is not its own, or it has served a newer supervisor"
+    )]
+    Refused,
 }
 
 /// The receiving half of a link.
@@ -104,7 +108,7 @@ pub(super) async fn attach(
     sender.send(&hello).await?;
     let answer = receiver.next_with(Hello::decode).await?;
     match answer {
-        None => Err(LinkError::Contract("it refused to attach")),
+        None => Err(LinkError::Refused),
         Some(answer) if answer.role != Role::Worker => Err(LinkError::Contract("it is no worker")),
         // Whoever listens there has answered itself: it is alive, and its number is its own.
         Some(answer) if answer.pid != pid => {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
@@ -34,6 +34,8 @@ pub struct Control {
     pub kill: Notify,
     /// The signal that stopped it, or 0.
     stopped_by: AtomicI32,
+    /// How often it was noticed to be stopped.
+    stops: AtomicU32,
 }
 
 impl Control {
@@ -43,6 +45,7 @@ impl Control {
             terminal: terminal.to_owned(),
             kill: Notify::new(),
             stopped_by: AtomicI32::new(0),
+            stops: AtomicU32::new(0),
         })
     }
 
@@ -59,6 +62,15 @@ impl Control {
     fn is_stopped(&self) -> bool {
         super::stat::Stat::of(self.pid).is_some_and(|stat| stat.is_stopped())
     }
+}
+
+/// A worker was stopped.
+#[derive(Debug, Clone, Copy)]
+pub struct Stop {
+    /// By this signal.
+    signal: i32,
+    /// For so many times.
+    number: u32,
 }
 
 /// All worker processes, and the lock under which they are made.
@@ -143,7 +155,7 @@ impl Workers {
 
     /// Workers that were stopped (SIGSTOP) since the last call. Called for every SIGCHLD.
     #[must_use]
-    pub fn newly_stopped(&self) -> Vec<(Arc<Control>, i32)> {
+    pub fn newly_stopped(&self) -> Vec<(Arc<Control>, Stop)> {
         let known: Vec<Arc<Control>> = self.lock().workers.values().cloned().collect();
         known
             .into_iter()
@@ -151,17 +163,24 @@ impl Workers {
                 let pid = Pid::from_raw(i32::try_from(control.pid).ok()?);
                 let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG;
                 match waitid(Id::Pid(pid), flags) {
-                    Ok(WaitStatus::Stopped(_, signal)) => Some((control, signal as i32)),
+                    Ok(WaitStatus::Stopped(_, signal)) => {
+                        let stop = Stop {
+                            signal: signal as i32,
+                            number: control.stops.fetch_add(1, Ordering::Relaxed) + 1,
+                        };
+                        Some((control, stop))
+                    }
                     _ => None,
                 }
             })
             .collect()
     }
 
-    /// Has a worker killed that is still stopped, noting the signal as the cause.
-    pub fn end_if_stopped(control: &Control, signal: i32) {
-        if control.is_stopped() {
-            control.stopped_by.store(signal, Ordering::Relaxed);
+    /// Has a worker killed that has been stopped since, noting the signal as the cause. One that
+    /// went on and was stopped again has its time from then.
+    pub fn end_if_stopped(control: &Control, stop: Stop) {
+        if control.is_stopped() && control.stops.load(Ordering::Relaxed) == stop.number {
+            control.stopped_by.store(stop.signal, Ordering::Relaxed);
             control.kill.notify_one();
         }
     }

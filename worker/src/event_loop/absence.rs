@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use shellward_protocol::message::Start;
+use shellward_protocol::kept::Patience;
 
 /// How long a fresh worker waits for its supervisor.
 const FIRST_ATTACH_MAX: Duration = Duration::from_secs(10);
@@ -41,10 +41,10 @@ impl Absence {
         }
     }
 
-    /// There is something to keep now.
-    pub(super) fn keep(&mut self, start: &Start<'_>) {
-        self.grace = Duration::from_millis(start.reattach_grace_ms.into());
-        self.patience = Duration::from_millis(start.orphan_timeout_ms);
+    /// There is something to keep now, for so long.
+    pub(super) fn keep(&mut self, patience: Patience) {
+        self.grace = Duration::from_millis(patience.reattach_grace_ms.into());
+        self.patience = Duration::from_millis(patience.orphan_timeout_ms);
     }
 
     /// The supervisor is gone. Whether output is held back for the next one; that takes effect at

@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use shellward_protocol::kept::Patience;
 use shellward_protocol::message::{Command, Exited, Start, Started};
 use shellward_protocol::{FromWorker, ToWorker, WireError};
 
@@ -44,6 +45,7 @@ impl EventLoop {
             ToWorker::Ack(ack) => self.outbox.ack(ack.offset)?,
             ToWorker::Clear(clear) => self.outbox.clear(clear.offset)?,
             ToWorker::Watch(watch) => self.absence.is_watched = watch.watched,
+            ToWorker::Patience(patience) => self.absence.keep(patience),
             ToWorker::Card(card) => self.card = card.into_vec(),
             ToWorker::Terminate(terminate) => {
                 faults::hit("worker.terminating");
@@ -64,7 +66,10 @@ impl EventLoop {
             return Ok(());
         }
         self.card = message.card.as_slice().to_vec();
-        self.absence.keep(message);
+        self.absence.keep(Patience {
+            reattach_grace_ms: message.reattach_grace_ms,
+            orphan_timeout_ms: message.orphan_timeout_ms,
+        });
         let size = self.size.unwrap_or(message.size);
         match start(message, size, now, &self.scripts) {
             Ok(mut terminal) => {

@@ -146,7 +146,7 @@ fn a_title_that_a_client_chose_stays_and_a_damaged_card_is_refused() {
         bench
             .core
             .adopt(again, 43, bench.now, &mut bench.effects)
-            .is_err()
+            .is_none()
     );
     let whole = String::from_utf8(card(true)).unwrap();
     for bad in [
@@ -205,6 +205,32 @@ fn much_output_waits_for_a_reader_and_little_does_not() {
     };
     let (key, _) = adopt(&mut bench, &unwatched, vec![]);
     assert_eq!(bench.output(key, &much), Pace::Go);
+}
+
+#[test]
+fn what_a_client_of_an_earlier_life_holds_stays_its_own_for_a_while() {
+    let mut bench = Bench::new();
+    bench.core.restore_clients(vec![Remembered {
+        client_id: "holder".into(),
+        version: "1.0.0".into(),
+        default_shell: None,
+        principal: Principal::Token,
+    }]);
+    adopt(&mut bench, &kept(card(false)), vec![]);
+    bench.core.serve(bench.now, &mut bench.effects);
+    let a = bench.client("a");
+    let take = json!({"type":"terminal/claimed","claim":{"kind":"client","clientId":"a"}});
+    let refused = bench.dispatch(a, "t:/1", take.clone());
+    assert!(
+        refused[0]["rejectionReason"]
+            .as_str()
+            .unwrap()
+            .contains("holder")
+    );
+    bench.now += Duration::from_secs(5);
+    bench.core.due(bench.now, &mut bench.effects);
+    let taken = bench.dispatch(a, "t:/1", take);
+    assert_eq!(taken[0].get("rejectionReason"), None, "{taken:?}");
 }
 
 #[test]
