@@ -407,3 +407,29 @@ fn the_configuration_file_has_the_flags_names() {
     assert_eq!(host.ps()["terminals"][0]["title"], "dash");
     host.stop();
 }
+
+#[test]
+fn a_host_that_does_not_answer_is_3_and_named() {
+    use nix::sys::signal::Signal;
+    let host = Host::builder().dash().start();
+    host.signal(Signal::SIGSTOP);
+    let from = std::time::Instant::now();
+    let words = [&["ps"][..], &["new"], &["wait", "x"], &["probe"]].map(|command| {
+        let mut child = host.cli_command();
+        child
+            .env("SHELLWARD_RUNTIME_DIR", host.runtime_dir())
+            .args(command)
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap()
+    });
+    for child in words {
+        let words = fails(&child.wait_with_output().unwrap(), 3);
+        assert!(words.contains("does not answer"), "{words}");
+        assert!(words.contains(&format!("pid {}", host.pid)), "{words}");
+    }
+    let took = from.elapsed().as_secs();
+    assert!((9..25).contains(&took), "{took} s");
+    host.signal(Signal::SIGCONT);
+    host.stop();
+}

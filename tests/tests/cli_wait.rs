@@ -284,3 +284,89 @@ fn in_bash_the_exit_codes_are_the_commands_own() {
     }
     host.stop();
 }
+
+/// Every `wait` that runs while the host is killed and started again, and what it comes to.
+#[test]
+fn a_wait_goes_on_over_a_restart_of_the_host() {
+    let mut host = Host::builder().dash().start();
+    let go = host.folder().join("go");
+    for name in ["ends-away", "ends-later", "another-since", "shell"] {
+        ok(&host.cli(&["new", "--name", name]));
+    }
+    let until = format!("while ! [ -e {} ]; do sleep 0.02; done", go.display());
+    let command = |end: &str| format!("printf '\\033]133;C\\007'; {end}");
+    let end = |code: u8| format!("printf '\\033]133;D;{code}\\007'");
+    line(
+        &host,
+        "ends-away",
+        &command(&format!("{until}; {}", end(41))),
+    );
+    line(
+        &host,
+        "ends-later",
+        &command(&format!("read go; {}", end(42))),
+    );
+    let two = format!("{until}; {}; {}", end(43), command(&end(9)));
+    line(&host, "another-since", &command(&two));
+    poll_for("every command to run", DEADLINE, || {
+        let ps = host.ps();
+        let running = ps["terminals"].as_array().unwrap().iter();
+        (running
+            .filter(|t| t["lastCommand"]["isComplete"] == false)
+            .count()
+            == 3)
+            .then_some(())
+    });
+    let mut waiting: Vec<(Child, i32)> =
+        [("ends-away", 41), ("ends-later", 42), ("another-since", 43)]
+            .map(|(name, code)| (start(&host, &["wait", name, "--command"]), code))
+            .into();
+    waiting.push((start(&host, &["wait", "shell"]), 7));
+    waiting.push((start(&host, &["wait", "shell", "--timeout", "3s"]), 124));
+    std::thread::sleep(Duration::from_millis(500));
+    host.crash();
+    std::fs::write(&go, "").unwrap();
+    std::thread::sleep(Duration::from_millis(700));
+    host.start_again();
+    line(&host, "ends-later", "");
+    let impatient = waiting.pop().unwrap();
+    let (exit, words) = code(&impatient.0.wait_with_output().unwrap());
+    assert_eq!(exit, impatient.1, "{words}");
+    line(&host, "shell", "exit 7");
+    for (child, wanted) in waiting {
+        let (exit, words) = code(&child.wait_with_output().unwrap());
+        assert_eq!((exit, words.as_str()), (wanted, ""));
+    }
+    host.stop();
+}
+
+#[test]
+fn a_wait_ends_with_3_if_its_terminal_does_not_come_back() {
+    let mut host = dash();
+    let waiting = start(&host, &["wait", "x"]);
+    let impatient = start(&host, &["wait", "x", "--timeout", "1s"]);
+    std::thread::sleep(Duration::from_millis(300));
+    let worker = host.ps()["terminals"][0]["workerPid"].as_i64().unwrap();
+    host.crash();
+    let worker = Pid::from_raw(i32::try_from(worker).unwrap());
+    kill(worker, Signal::SIGKILL).unwrap();
+    assert_eq!(code(&impatient.wait_with_output().unwrap()).0, 124);
+    host.start_again();
+    let (exit, words) = code(&waiting.wait_with_output().unwrap());
+    assert_eq!(exit, 3, "{words}");
+    assert!(words.contains("not there"), "{words}");
+    host.stop();
+}
+
+#[test]
+fn a_wait_for_a_host_that_stays_away_ends_with_3() {
+    let mut host = dash();
+    let waiting = start(&host, &["wait", "x"]);
+    std::thread::sleep(Duration::from_millis(300));
+    host.crash();
+    let (exit, words) = code(&waiting.wait_with_output().unwrap());
+    assert_eq!(exit, 3, "{words}");
+    assert!(words.contains("not back after 30 s"), "{words}");
+    host.start_again();
+    host.stop();
+}

@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
 use tokio::net::UnixStream;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
@@ -16,8 +17,13 @@ use super::plain::one_line;
 use crate::ahp::names::OWN_CLIENTS;
 use crate::rundir;
 
-/// How long an answer may take: a terminal's start or end is the slowest.
-const ANSWER_TIME: Duration = Duration::from_secs(30);
+/// Connecting, the handshake and `initialize` may take this long. The host does all of it in
+/// milliseconds; one that has just started answers 503 meanwhile.
+const CONNECT_TIME: Duration = Duration::from_secs(10);
+/// How long an answer may take: a restart, the slowest, takes 20 s on a machine that is busy.
+const ANSWER_TIME: Duration = Duration::from_secs(60);
+/// A goodbye changes nothing; it may take this long.
+const GOODBYE_TIME: Duration = Duration::from_secs(1);
 
 /// No supervisor serves us there: exit code 3.
 #[derive(Debug, thiserror::Error)]
@@ -28,28 +34,46 @@ pub enum NotAvailable {
     /// One is there and takes nobody, and says why.
     #[error("the host at {0} says: {1}")]
     Says(PathBuf, String),
+    /// One is there and says nothing: it was stopped, or hangs.
+    #[error("{0} does not answer; it hangs, or was stopped")]
+    Silent(String),
+    /// The connection ended in mid-air.
+    #[error("the connection to the host is lost: {0}")]
+    Lost(String),
+    /// It was lost, and what was waited for is not to be found again.
+    #[error("{0}")]
+    NotBack(String),
 }
 
 /// A handshake that failed. A host that is there says in words why it takes nobody.
-fn refused(socket: &Path, error: Error) -> anyhow::Error {
-    let words = match &error {
+fn refused(socket: &Path, error: &Error) -> anyhow::Error {
+    let words = match error {
         Error::Http(answer) if answer.status() == 503 => answer.body().as_deref(),
+        // It has ended meanwhile.
+        Error::Io(_)
+        | Error::ConnectionClosed
+        | Error::Protocol(ProtocolError::HandshakeIncomplete) => {
+            return NotAvailable::Lost(error.to_string()).into();
+        }
         _ => None,
     };
     match words.map(String::from_utf8_lossy) {
         Some(words) if !words.trim().is_empty() => {
             NotAvailable::Says(socket.to_owned(), one_line(words.trim())).into()
         }
-        _ => anyhow::Error::from(error).context(format!(
-            "what listens at {} is no shellward host",
+        // The library's errors have their causes in their own text.
+        _ => anyhow!(
+            "what listens at {} is no shellward host: {error}",
             socket.display()
-        )),
+        ),
     }
 }
 
 pub(super) struct Client {
     stream: WebSocketStream<UnixStream>,
     next_id: u64,
+    /// Which host this is, for people.
+    host: String,
     /// Our clientId.
     pub id: String,
 }
@@ -59,29 +83,47 @@ impl Client {
     pub async fn connect(runtime_dir: Option<PathBuf>) -> anyhow::Result<Self> {
         let dir = rundir::runtime_dir(runtime_dir)?;
         let socket = rundir::client_socket(&dir);
-        let stream = UnixStream::connect(&socket)
-            .await
-            .map_err(|error| match error.kind() {
+        let mut host = format!("the host at {}", socket.display());
+        let deadline = Instant::now() + CONNECT_TIME;
+        let stream = match timeout_at(deadline, UnixStream::connect(&socket)).await {
+            Err(_) => return Err(NotAvailable::Silent(host).into()),
+            Ok(connected) => connected.map_err(|error| match error.kind() {
                 std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused => {
                     anyhow::Error::from(NotAvailable::Nobody(socket.clone()))
+                }
+                // So many wait for it to take them that the system keeps no more.
+                std::io::ErrorKind::WouldBlock => {
+                    anyhow::Error::from(NotAvailable::Silent(host.clone()))
                 }
                 _ => anyhow::Error::from(error).context(format!(
                     "cannot connect to the host at {}",
                     socket.display()
                 )),
-            })?;
+            })?,
+        };
+        if let Some(pid) = stream.peer_cred().ok().and_then(|peer| peer.pid()) {
+            host = format!("{host} (pid {pid})");
+        }
+        match timeout_at(deadline, Self::shake_hands(stream, &socket, host.clone())).await {
+            Err(_) => Err(NotAvailable::Silent(host).into()),
+            Ok(client) => client,
+        }
+    }
+
+    async fn shake_hands(stream: UnixStream, socket: &Path, host: String) -> anyhow::Result<Self> {
         // A snapshot may be larger than what the library takes by default from a peer.
         let config = WebSocketConfig::default()
             .max_message_size(Some(256 << 20))
             .max_frame_size(Some(256 << 20));
         let (stream, _) = client_async_with_config("ws://localhost/", stream, Some(config))
             .await
-            .map_err(|error| refused(&socket, error))?;
+            .map_err(|error| refused(socket, &error))?;
         let mut random = [0_u8; 8];
         getrandom::fill(&mut random).context("no random numbers")?;
         let mut client = Self {
             stream,
             next_id: 0,
+            host,
             id: format!("{OWN_CLIENTS}{:016x}", u64::from_le_bytes(random)),
         };
         let params = json!({
@@ -95,10 +137,15 @@ impl Client {
     }
 
     async fn send(&mut self, message: &Value) -> anyhow::Result<()> {
-        self.stream
-            .send(Message::text(message.to_string()))
-            .await
-            .context("the host has closed the connection")
+        let sent = self.stream.send(Message::text(message.to_string()));
+        match timeout(ANSWER_TIME, sent).await {
+            Ok(sent) => sent.map_err(|error| NotAvailable::Lost(error.to_string()).into()),
+            Err(_) => Err(self.silent()),
+        }
+    }
+
+    fn silent(&self) -> anyhow::Error {
+        NotAvailable::Silent(self.host.clone()).into()
     }
 
     /// The next message, or `None` if none comes before `deadline`.
@@ -113,9 +160,11 @@ impl Client {
                         serde_json::from_str(text.as_str()).context("the host sent no JSON")?,
                     ));
                 }
-                Some(Ok(Message::Close(_))) | None => bail!("the host has closed the connection"),
+                Some(Ok(Message::Close(_))) | None => {
+                    return Err(NotAvailable::Lost("the host has closed it".to_owned()).into());
+                }
                 Some(Ok(_)) => {}
-                Some(Err(error)) => return Err(error).context("the connection broke"),
+                Some(Err(error)) => return Err(NotAvailable::Lost(error.to_string()).into()),
             }
         }
     }
@@ -128,7 +177,7 @@ impl Client {
                 return Ok(found);
             }
         }
-        bail!("the host did not answer within {} s", ANSWER_TIME.as_secs())
+        Err(self.silent())
     }
 
     /// Makes a request and waits for its result.
@@ -173,7 +222,7 @@ impl Client {
 
     /// Says goodbye; the result of the command stands whether or not the host hears it.
     pub async fn close(mut self) {
-        drop(self.stream.close(None).await);
+        drop(timeout(GOODBYE_TIME, self.stream.close(None)).await);
     }
 
     /// Waits for the host to close the connection.
@@ -182,7 +231,11 @@ impl Client {
         loop {
             match self.next(deadline).await {
                 Ok(Some(_)) => {}
-                Ok(None) => bail!("the host did not end within {} s", ANSWER_TIME.as_secs()),
+                Ok(None) => bail!(
+                    "{} did not end within {} s",
+                    self.host,
+                    ANSWER_TIME.as_secs()
+                ),
                 Err(_) => return Ok(()),
             }
         }

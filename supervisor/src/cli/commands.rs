@@ -10,6 +10,7 @@ use shellward_protocol::limits::INPUT_PENDING_MAX;
 use tokio::time::Instant;
 
 use super::client::{Client, directory_uri};
+use super::plain::one_line;
 use super::ps::ps;
 use super::read::read;
 use super::target::{Listed, find};
@@ -30,13 +31,17 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 /// # Errors
 /// [`super::NotAvailable`] without a supervisor; what the host refused, in its words.
 pub async fn run(command: Ops, runtime_dir: Option<PathBuf>) -> anyhow::Result<u8> {
-    let mut client = Client::connect(runtime_dir).await?;
-    let result = carry_out(&mut client, command).await;
+    let mut client = Client::connect(runtime_dir.clone()).await?;
+    let result = carry_out(&mut client, command, runtime_dir).await;
     client.close().await;
     result
 }
 
-async fn carry_out(client: &mut Client, command: Ops) -> anyhow::Result<u8> {
+async fn carry_out(
+    client: &mut Client,
+    command: Ops,
+    runtime_dir: Option<PathBuf>,
+) -> anyhow::Result<u8> {
     let done: anyhow::Result<()> = match command {
         Ops::Ps { json } => ps(client, json).await,
         Ops::New(new) => open(client, new).await,
@@ -73,13 +78,28 @@ async fn carry_out(client: &mut Client, command: Ops) -> anyhow::Result<u8> {
         Ops::Clear { terminal } => {
             act(client, &terminal, json!({"type": "terminal/cleared"})).await
         }
-        Ops::Wait(args) => return wait(client, &args).await,
+        Ops::Wait(args) => return wait(client, &args, runtime_dir.as_deref()).await,
         Ops::Shutdown => {
-            client.request("x-shellward/shutdown", json!({})).await?;
-            client.closed().await
+            let answer = client.request("x-shellward/shutdown", json!({})).await?;
+            let left = answer["left"].as_array().map_or(&[][..], Vec::as_slice);
+            for worker in left {
+                super::say(&left_alone(worker));
+            }
+            client.closed().await?;
+            return Ok(u8::from(!left.is_empty()));
         }
     };
     done.map(|()| 0)
+}
+
+/// A worker that the host leaves alone, and why.
+pub(super) fn left_alone(worker: &Value) -> String {
+    let text = |name: &str| one_line(worker[name].as_str().unwrap_or("?"));
+    format!(
+        "left alone: the worker at {}: {}",
+        text("socket"),
+        text("reason")
+    )
 }
 
 pub(super) fn print(text: &str) -> anyhow::Result<()> {

@@ -40,8 +40,8 @@ First session:
   shellward kill build                     end it
 
 A TERMINAL is named by its title, its id, its URI, or a prefix of these that fits only one.
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no host is running, or what was asked for is not to
-be had here; `wait` has those of what it waited for."
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no host is running, it does not answer or went away,
+or what was asked for is not to be had here; `wait` has those of what it waited for."
 )]
 pub struct Cli {
     /// Where the host's sockets are [default: $SHELLWARD_RUNTIME_DIR, else
@@ -56,10 +56,11 @@ pub struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run the host until TERM, INT or `shellward shutdown`; all terminals end with it
+    /// Run the host until TERM, INT or `shellward shutdown`
     ///
-    /// With --on-exit keep, terminals outlive TERM and INT. They always outlive a host that is killed:
-    /// the next one over the same runtime directory takes them over, with all they show.
+    /// All terminals end with it. With --on-exit keep they outlive TERM and INT, and `shellward
+    /// shutdown` ends them. They always outlive a host that is killed: the next one over the same
+    /// runtime directory takes them over, with all they show.
     Serve(Box<ServeArgs>),
     /// Find out whether ptys work here: exit code 0 if they do, 3 if not
     ///
@@ -121,7 +122,8 @@ Examples:
     /// A terminal that was ended by a signal has exit code 128, and the signal's name is printed on
     /// stderr; a command that was has 128 and the signal's number, as shells tell it. 1 stands for
     /// an exit code that is not known, with a message. 3: this terminal does not tell commands
-    /// apart. 124: not within --timeout.
+    /// apart, or the host went away and neither it nor the terminal came back within 30 s; a host
+    /// that is started again meanwhile changes nothing. 124: not within --timeout.
     #[command(after_help = "\
 Examples:
   shellward send build 'make test\\r'
@@ -157,6 +159,9 @@ Examples:
         terminal: String,
     },
     /// End the host and all its terminals
+    ///
+    /// Workers that it cannot end, because they do not answer or belong to another version, are
+    /// named on stderr; exit code 1 then.
     Shutdown,
 }
 

@@ -44,10 +44,13 @@ pub async fn probe(args: ProbeArgs, runtime_dir: Option<PathBuf>) -> anyhow::Res
                 client.close().await;
                 report
             }
-            Err(error) if error.is::<NotAvailable>() || error.is::<crate::rundir::DirError>() => {
-                by_ourselves(&args).await?
-            }
-            Err(error) => return Err(error),
+            Err(error) => match error.downcast_ref() {
+                Some(NotAvailable::Nobody(_) | NotAvailable::Says(..)) => {
+                    by_ourselves(&args).await?
+                }
+                None if error.is::<crate::rundir::DirError>() => by_ourselves(&args).await?,
+                _ => return Err(error),
+            },
         }
     };
     if args.json {

@@ -5,7 +5,7 @@ use serde_json::Value;
 use serde_json::json;
 
 use super::client::Client;
-use super::commands::{print, report};
+use super::commands::{left_alone, print, report};
 use super::plain::one_line;
 
 /// Columns of `ps`.
@@ -37,11 +37,8 @@ pub(super) async fn ps(client: &mut Client, as_json: bool) -> anyhow::Result<()>
         .as_array()
         .map_or(&[][..], Vec::as_slice);
     for left in supervisor["unadopted"].as_array().into_iter().flatten() {
-        lines.push_str(&format!(
-            "left alone: the worker at {}: {}\n",
-            text(&left["socket"]),
-            text(&left["reason"])
-        ));
+        lines.push_str(&left_alone(left));
+        lines.push('\n');
     }
     if terminals.is_empty() {
         lines.push_str("no terminals; open one with `shellward new`\n");

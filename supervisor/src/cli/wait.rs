@@ -1,14 +1,15 @@
 //! `shellward wait`: what scripts and agents use instead of polling.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::bail;
 use clap::Args;
 use serde_json::{Value, json};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::NoCommandDetection;
-use super::client::Client;
+use super::client::{Client, NotAvailable};
 use super::commands::{NO_COMMAND_YET, PATIENCE, QUIET, entry, locate};
 use crate::ahp::names;
 use crate::config::time;
@@ -19,6 +20,12 @@ const TIMED_OUT: u8 = 124;
 const UNKNOWN: u8 = 1;
 /// Without `--timeout`: longer than any terminal lives.
 const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 86_400);
+
+/// How long a host may be away. One that is started again by a service manager is back within a
+/// second; a stop takes 8 s at most, and a busy machine its time to take many terminals over.
+const AWAY_TIME: Duration = Duration::from_secs(30);
+/// How often it is looked for meanwhile.
+const AWAY_POLL: Duration = Duration::from_millis(100);
 
 /// The flags of `shellward wait`.
 #[derive(Debug, Args)]
@@ -60,6 +67,8 @@ struct Awaited {
     /// Whether it tells commands apart.
     detects: bool,
     newest: Newest,
+    /// The id of the newest command when we came.
+    newest_id: Option<String>,
     /// Whether a line was typed that has started no command so far.
     line_typed: bool,
     end: Option<End>,
@@ -78,6 +87,7 @@ impl Awaited {
             uri: uri.to_owned(),
             detects: entry["detectsCommands"] == true,
             newest,
+            newest_id: last["commandId"].as_str().map(str::to_owned),
             line_typed: entry["lineTyped"] == true,
             end: None,
         };
@@ -132,26 +142,48 @@ impl Awaited {
     }
 }
 
-/// Waits; what to exit with.
-pub(super) async fn wait(client: &mut Client, args: &Wait) -> anyhow::Result<u8> {
+/// Waits, also over a restart of the host; what to exit with.
+pub(super) async fn wait(
+    client: &mut Client,
+    args: &Wait,
+    runtime_dir: Option<&Path>,
+) -> anyhow::Result<u8> {
     let limit = match &args.timeout {
         Some(text) => time("timeout", text)?,
         None => FOR_EVER,
     };
     let deadline = Instant::now() + limit.min(FOR_EVER);
-    let terminal = locate(client, &args.terminal).await?;
-    for channel in [names::ROOT, &terminal.uri] {
-        client
-            .request("subscribe", json!({"channel": channel}))
-            .await?;
-    }
-    // After the subscriptions: whatever is not in this answer comes as a message behind it.
-    let entry = entry(client, &terminal.uri).await?;
-    let mut awaited = Awaited::new(&terminal.uri, &entry);
-    let end = if args.command {
-        command_end(client, &mut awaited, deadline, args.no_wait).await?
-    } else {
-        terminal_end(client, &mut awaited, deadline).await?
+    let uri = locate(client, &args.terminal).await?.uri;
+    let mut awaited = attach(client, &uri).await?;
+    let end = loop {
+        let waited = if args.command {
+            command_end(client, &mut awaited, deadline, args.no_wait).await
+        } else {
+            terminal_end(client, &mut awaited, deadline).await
+        };
+        match waited {
+            Err(error) if is_lost(&error) => {}
+            other => break other?,
+        }
+        let running = match awaited.newest {
+            Newest::Running(id) if args.command => Some(id),
+            _ => None,
+        };
+        let Some((new, terminal, ended)) =
+            come_back(runtime_dir, &uri, running.as_deref(), deadline).await?
+        else {
+            break None;
+        };
+        (*client, awaited) = (new, terminal);
+        match ended {
+            Some(Some(code)) => break Some(End::Command(Some(code))),
+            Some(None) => match shells_own_end(client, &mut awaited).await {
+                // What its end was is known now, as far as anybody knows it.
+                Err(error) if is_lost(&error) => break Some(End::Command(None)),
+                end => break Some(end?),
+            },
+            None => {}
+        }
     };
     match end {
         None => {
@@ -169,6 +201,105 @@ pub(super) async fn wait(client: &mut Client, args: &Wait) -> anyhow::Result<u8>
             Ok(exit_code("terminal", code))
         }
     }
+}
+
+fn is_lost(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(NotAvailable::Lost(_)))
+}
+
+/// Subscribes to a terminal.
+async fn attach(client: &mut Client, uri: &str) -> anyhow::Result<Awaited> {
+    for channel in [names::ROOT, uri] {
+        client
+            .request("subscribe", json!({"channel": channel}))
+            .await?;
+    }
+    // After the subscriptions: whatever is not in this answer comes as a message behind it.
+    let entry = entry(client, uri).await?;
+    Ok(Awaited::new(uri, &entry))
+}
+
+/// How a command has ended while the host was away: `None` if it runs, `Some(None)` if nobody
+/// knows its exit code.
+type EndedAway = Option<Option<i64>>;
+
+/// Finds the next host, the terminal there, and what has become of the command that ran; nothing
+/// once `deadline` has passed.
+///
+/// # Errors
+/// [`NotAvailable::NotBack`].
+async fn come_back(
+    runtime_dir: Option<&Path>,
+    uri: &str,
+    running: Option<&str>,
+    deadline: Instant,
+) -> anyhow::Result<Option<(Client, Awaited, EndedAway)>> {
+    let give_up = Instant::now() + AWAY_TIME;
+    let until = deadline.min(give_up);
+    let mut why = None;
+    loop {
+        let found = timeout_at(until, async {
+            let mut client = Client::connect(runtime_dir.map(Path::to_owned)).await?;
+            match look_again(&mut client, uri, running).await {
+                Ok((awaited, ended)) => Ok((client, awaited, ended)),
+                Err(error) if error.is::<NotAvailable>() => Err(error),
+                Err(error) => Err(NotAvailable::NotBack(format!(
+                    "the host was started again, and the terminal is not there: {error:#}"
+                ))
+                .into()),
+            }
+        });
+        match found.await {
+            Ok(Ok(found)) => return Ok(Some(found)),
+            Ok(Err(error)) if matches!(error.downcast_ref(), Some(NotAvailable::NotBack(_))) => {
+                return Err(error);
+            }
+            Ok(Err(error)) => why = Some(format!("{error:#}")),
+            Err(_) => {}
+        }
+        if Instant::now() + AWAY_POLL >= until {
+            break;
+        }
+        sleep(AWAY_POLL).await;
+    }
+    if deadline <= give_up {
+        tokio::time::sleep_until(deadline).await;
+        return Ok(None);
+    }
+    let why = why.unwrap_or_else(|| "the host does not answer".to_owned());
+    Err(NotAvailable::NotBack(format!(
+        "the host went away and is not back after {} s: {why}",
+        AWAY_TIME.as_secs()
+    ))
+    .into())
+}
+
+/// The terminal at another host, and what has become of the command that ran in it.
+async fn look_again(
+    client: &mut Client,
+    uri: &str,
+    running: Option<&str>,
+) -> anyhow::Result<(Awaited, EndedAway)> {
+    let awaited = attach(client, uri).await?;
+    let Some(id) = running else {
+        return Ok((awaited, None));
+    };
+    if awaited.newest_id.as_deref() == Some(id) {
+        let ended = match awaited.newest {
+            Newest::Finished(code) => Some(code),
+            _ => None,
+        };
+        return Ok((awaited, ended));
+    }
+    // Others have run since; what is shown has it, unless too much was printed.
+    let result = client.request("subscribe", json!({"channel": uri})).await?;
+    let code = result["snapshot"]["state"]["content"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|part| part["commandId"] == id)
+        .and_then(|part| part["exitCode"].as_i64());
+    Ok((awaited, Some(code)))
 }
 
 async fn terminal_end(
