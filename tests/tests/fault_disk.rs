@@ -60,8 +60,8 @@ async fn a_full_runtime_directory_refuses_terminals_clearly_until_there_is_room_
         return;
     }
     // A file each: the directory itself, the lock, the workers' directory, the client socket, the
-    // clients and their next version, and two files for each of three workers.
-    let host = on_tmpfs(Host::builder().dash(), "r", "size=64k,nr_inodes=12", "true").start();
+    // clients and the epoch, each with its next version, and two files for each of three workers.
+    let host = on_tmpfs(Host::builder().dash(), "r", "size=64k,nr_inodes=14", "true").start();
     let raw = Raw::open(&host).await;
     let mut made = Vec::new();
     let error = loop {
@@ -97,9 +97,9 @@ async fn without_room_for_shell_integration_the_shell_works_all_the_same_needs_r
     if !needs_root("a mount namespace of one's own") {
         return;
     }
-    // A page each for the clients and for the worker's token; none for the scripts.
+    // A page each for the epoch, the clients and the worker's token; none for the scripts.
     let then = "dd if=/dev/zero of=\"$DIR/filler\" bs=4096 count=3 2>/dev/null";
-    let host = on_tmpfs(Host::builder(), "r", "size=20k,nr_inodes=64", then).start();
+    let host = on_tmpfs(Host::builder(), "r", "size=24k,nr_inodes=64", then).start();
     let raw = Raw::open(&host).await;
     let mut terminal = Term::create(&raw).await;
     assert_eq!(terminal.output_of("echo $((40+2))").await.trim(), "42");
