@@ -60,6 +60,30 @@ async fn s36_a_worker_that_does_not_answer_is_left_alone_and_taken_over_when_it_
 }
 
 #[tokio::test]
+async fn s36_a_shutdown_names_what_it_leaves_alone_and_the_next_host_has_it() {
+    let mut host = Host::dash();
+    let raw = Raw::open(&host).await;
+    let silent = Term::create(&raw).await;
+    let (worker, shell) = host.pids(&silent.uri);
+    signal(worker, Signal::SIGSTOP);
+    host.crash();
+    host.start_again();
+    let output = host.cli(&["shutdown"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let words = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        words.contains("left alone") && words.contains(&format!("(process {worker})")),
+        "{words}"
+    );
+    assert!(host.wait_end().success());
+    assert!(!is_gone(worker) && !is_gone(shell));
+    signal(worker, Signal::SIGCONT);
+    host.start_again();
+    assert_eq!(host.pids(&silent.uri), (worker, shell));
+    host.stop();
+}
+
+#[tokio::test]
 async fn a_stopped_worker_is_shown_as_unresponsive_also_when_it_was_taken_over() {
     let mut host = Host::dash();
     let raw = Raw::open(&host).await;
