@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use shellward_protocol::kept::Patience;
 use shellward_protocol::message::{Limit, Marks};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, Semaphore, watch};
@@ -46,10 +47,8 @@ pub struct Host {
     pub(crate) marks: Marks,
     /// Whether shells are started with our script.
     pub(crate) integrate: bool,
-    /// How long output that is watched waits for the next supervisor.
-    pub(crate) reattach_grace_ms: u32,
-    /// How long terminals outlive their supervisor.
-    pub(crate) orphan_timeout_ms: u64,
+    /// How long terminals do without a supervisor.
+    pub(crate) patience: Patience,
     clients: ClientsFile,
     reschedule: Notify,
     terminal_left: Notify,
@@ -113,8 +112,11 @@ impl Host {
             shell_umask: parts.shell_umask,
             marks: parts.marks,
             integrate: parts.integrate,
-            reattach_grace_ms: u32::try_from(grace).unwrap_or(u32::MAX),
-            orphan_timeout_ms: u64::try_from(parts.orphan_timeout.as_millis()).unwrap_or(u64::MAX),
+            patience: Patience {
+                reattach_grace_ms: u32::try_from(grace).unwrap_or(u32::MAX),
+                orphan_timeout_ms: u64::try_from(parts.orphan_timeout.as_millis())
+                    .unwrap_or(u64::MAX),
+            },
             reschedule: Notify::new(),
             terminal_left: Notify::new(),
             shutdown: Notify::new(),

@@ -4,7 +4,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::geteuid;
@@ -201,20 +201,28 @@ impl RuntimeDir {
     /// file that somebody is about to lock would let two hold it.
     pub fn clean(&self) {
         let sockets = self.worker_sockets();
-        // Tokens of workers that never had a socket: none is being started any more.
-        for entry in fs::read_dir(&sockets).into_iter().flatten().flatten() {
-            let path = entry.path();
-            let is_token = path.extension().is_some_and(|kind| kind == "token");
-            let is_alone = path.with_extension("sock").symlink_metadata().is_err();
-            if is_token
-                && is_alone
-                && let Err(error) = fs::remove_file(&path)
-            {
-                tracing::debug!(%error, "a token without a worker stays");
-            }
-        }
+        // None is being started any more.
+        remove_lone_tokens(&sockets, Duration::ZERO);
         if let Err(error) = fs::remove_dir(&sockets) {
             tracing::debug!(%error, "the directory of the workers' sockets stays");
+        }
+    }
+}
+
+/// Removes the tokens of workers that were killed before they had a socket: those beside which there
+/// is none although they are as old as this.
+pub(crate) fn remove_lone_tokens(sockets: &Path, age: Duration) {
+    for entry in fs::read_dir(sockets).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let is_token = path.extension().is_some_and(|kind| kind == "token");
+        if !is_token || path.with_extension("sock").symlink_metadata().is_ok() {
+            continue;
+        }
+        // A clock that was set back since says nothing of its age: it is taken for new.
+        let written = entry.metadata().and_then(|found| found.modified());
+        let is_old = written.is_ok_and(|at| at.elapsed().unwrap_or_default() >= age);
+        if is_old && let Err(error) = fs::remove_file(&path) {
+            tracing::debug!(%error, "a token without a worker stays");
         }
     }
 }
@@ -283,7 +291,6 @@ fn hours_of(now: SystemTime) -> u64 {
 mod tests {
     use super::*;
     use std::os::unix::fs::{PermissionsExt as _, symlink};
-    use std::time::Duration;
 
     #[test]
     fn the_epoch_only_grows() {

@@ -10,15 +10,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use shellward_protocol::kept::{self, Kept, Lost, Newest as KeptNewest, Past};
+use shellward_protocol::kept::{self, Kept, Newest as KeptNewest, Past};
 use shellward_protocol::message::Cut;
 
 use super::card::Card;
+use super::happened::{command_end, directory, number, text};
 use super::terminal::{Hold, Newest, Open};
 use super::{Core, Effect, Happened, Pace, Phase, Running, Terminal, TerminalKey};
 use crate::ahp::{HostAction, TerminalDocument, names};
 use crate::limits::HOLD_BYTES;
-use crate::scrollback::CommandEnd;
 use crate::worker_link::LinkQueue;
 
 /// A terminal that is being taken over, made outside the core's lock.
@@ -105,16 +105,16 @@ impl Adopted {
                 document.append(text, &cuts);
             }
             Past::CommandStarted(kept::Started { line, at_ms }) => {
-                let line = String::from_utf8(line.into_vec())
-                    .map_err(|_| "a command line is not UTF-8")?;
-                let timestamp = i64::try_from(at_ms).map_err(|_| "a time makes no sense")?;
+                let line = text(line.as_slice(), "a command line is not UTF-8")?;
+                let timestamp = number(at_ms)?;
                 let id = self.next_command.to_string();
                 self.next_command = self.next_command.saturating_add(1);
                 document.apply(&HostAction::command_executed(id, line, timestamp), None);
             }
             Past::CommandFinished(end) => {
                 let id = self.next_command.saturating_sub(1).to_string();
-                document.apply(&HostAction::command_finished(id, command_end(&end)), None);
+                let end = command_end(end.exit_code, end.duration_ms)?;
+                document.apply(&HostAction::command_finished(id, end), None);
             }
             Past::Gap(gap) => {
                 let (text, cut) = gap_text(document, gap);
@@ -162,49 +162,25 @@ impl Core {
         Some((key, Running { link, shared }))
     }
 
-    /// Output of a terminal gave way while no supervisor was there.
+    /// Output of a terminal gave way while no supervisor was there, and this happened meanwhile. In
+    /// this order it becomes the past, too (`shellward_protocol::kept::Lost`).
     pub fn lost(
         &mut self,
         key: TerminalKey,
-        lost: Lost<'_>,
+        gap: kept::Gap,
+        events: Vec<Happened>,
         now: Instant,
         effects: &mut Vec<Effect>,
-    ) -> Result<Pace, &'static str> {
+    ) -> Pace {
         let mut pace = Pace::Go;
-        // In the order in which it becomes the past (kept::Lost).
-        if let (Some(terminal), true) = (self.terminals.get(&key), lost.bytes > 0) {
-            let gap = kept::Gap {
-                bytes: lost.bytes,
-                modes: lost.modes,
-            };
+        if let (Some(terminal), true) = (self.terminals.get(&key), gap.bytes > 0) {
             let (text, cut) = gap_text(&terminal.document, gap);
             pace = self.output(key, &text, &[cut], None, now);
-        }
-        let mut events = Vec::new();
-        if lost.can_detect {
-            events.push(Happened::CanDetectCommands);
-        }
-        if let Some(end) = &lost.finished {
-            events.push(Happened::CommandFinished(command_end(end)));
-        }
-        if let Some(path) = lost.directory {
-            events.push(Happened::Directory(directory(path.as_slice())?));
-        }
-        if let Some(title) = lost.title {
-            let title = String::from_utf8(title.into_vec()).map_err(|_| "a title is not UTF-8")?;
-            events.push(Happened::Title(title));
-        }
-        if let Some(kept::Started { line, at_ms }) = lost.started {
-            events.push(Happened::CommandStarted {
-                line: String::from_utf8(line.into_vec())
-                    .map_err(|_| "a command line is not UTF-8")?,
-                timestamp: i64::try_from(at_ms).map_err(|_| "a time makes no sense")?,
-            });
         }
         for what in events {
             pace = self.happened(key, what, now, effects);
         }
-        Ok(pace)
+        pace
     }
 
     /// Lets terminals go on whose readers did not come back in time; when to look again.
@@ -232,21 +208,6 @@ fn gap_text(document: &TerminalDocument, gap: kept::Gap) -> (String, Cut) {
         modes: gap.modes,
     };
     (text, cut)
-}
-
-fn command_end(end: &kept::Finished) -> CommandEnd {
-    CommandEnd {
-        exit_code: end.exit_code.map(i64::from),
-        duration_ms: i64::try_from(end.duration_ms).ok(),
-    }
-}
-
-fn directory(path: &[u8]) -> Result<PathBuf, &'static str> {
-    use std::os::unix::ffi::OsStringExt as _;
-    if !path.starts_with(b"/") || path.iter().any(u8::is_ascii_control) {
-        return Err("a directory is not absolute or has control characters");
-    }
-    Ok(PathBuf::from(std::ffi::OsString::from_vec(path.to_vec())))
 }
 
 /// The moment that a clock on the wall told, as far as that can be known: the clock may have been

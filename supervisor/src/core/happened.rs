@@ -3,6 +3,8 @@
 //! At most one command is open at any time, and who waits for its end gets it: from the shell, with
 //! the terminal's exit, or when the worker dies (field case S-13).
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -35,6 +37,69 @@ pub enum Happened {
     Directory(PathBuf),
     /// It asks for this title.
     Title(String),
+}
+
+/// Numbers above this are no exact numbers in JavaScript.
+const LARGEST_NUMBER: u64 = (1 << 53) - 1;
+
+impl Happened {
+    /// A command that a worker tells of.
+    ///
+    /// # Errors
+    /// The line is not UTF-8, or the time makes no sense.
+    pub fn started(line: &[u8], at_ms: u64) -> Result<Self, &'static str> {
+        Ok(Self::CommandStarted {
+            line: text(line, "a command line is not UTF-8")?,
+            timestamp: number(at_ms)?,
+        })
+    }
+
+    /// The directory that a worker tells.
+    ///
+    /// # Errors
+    /// It is not absolute, or has control characters.
+    pub fn directory(path: &[u8]) -> Result<Self, &'static str> {
+        directory(path).map(Self::Directory)
+    }
+
+    /// The title that a worker tells.
+    ///
+    /// # Errors
+    /// It is not UTF-8.
+    pub fn title(title: &[u8]) -> Result<Self, &'static str> {
+        text(title, "a title is not UTF-8").map(Self::Title)
+    }
+}
+
+/// How a command ended, as a worker tells it.
+///
+/// # Errors
+/// The time makes no sense.
+pub fn command_end(exit_code: Option<i32>, duration_ms: u64) -> Result<CommandEnd, &'static str> {
+    Ok(CommandEnd {
+        exit_code: exit_code.map(i64::from),
+        duration_ms: Some(number(duration_ms)?),
+    })
+}
+
+pub(super) fn directory(path: &[u8]) -> Result<PathBuf, &'static str> {
+    if !path.starts_with(b"/") || path.iter().any(u8::is_ascii_control) {
+        return Err("a directory is not absolute or has control characters");
+    }
+    Ok(PathBuf::from(OsString::from_vec(path.to_vec())))
+}
+
+pub(super) fn text(bytes: &[u8], otherwise: &'static str) -> Result<String, &'static str> {
+    std::str::from_utf8(bytes)
+        .map(str::to_owned)
+        .map_err(|_| otherwise)
+}
+
+pub(super) fn number(told: u64) -> Result<i64, &'static str> {
+    i64::try_from(told)
+        .ok()
+        .filter(|_| told <= LARGEST_NUMBER)
+        .ok_or("it told a time that makes no sense")
 }
 
 impl Core {

@@ -37,7 +37,7 @@ use crate::outbox::Outbox;
 pub use adopt::Adopted;
 use clients::Clients;
 pub use clients::{Principal, Remembered};
-pub use happened::Happened;
+pub use happened::{Happened, command_end};
 use replay::{Channel, Replay};
 pub use terminal::{Gone, Shared};
 use terminal::{Phase, Terminal};

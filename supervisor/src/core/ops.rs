@@ -88,13 +88,14 @@ impl Core {
         }
     }
 
-    /// Workers that a supervisor before this one left and that were not taken over: each its socket
-    /// and why.
-    pub fn set_unadopted(&mut self, socket: &str, reason: Option<String>) {
-        match reason {
-            Some(reason) => self.unadopted.insert(socket.to_owned(), reason),
+    /// Why a worker that a supervisor before this one left, by its socket, was not taken over, or
+    /// that this is so no more. Whether that is news.
+    pub fn set_unadopted(&mut self, socket: &str, reason: Option<String>) -> bool {
+        let before = match &reason {
+            Some(reason) => self.unadopted.insert(socket.to_owned(), reason.clone()),
             None => self.unadopted.remove(socket),
         };
+        before != reason
     }
 
     /// These workers, as operators see them: `[{"socket","reason"}]`.

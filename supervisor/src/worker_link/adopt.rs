@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use shellward_protocol::kept::{Kept, Patience};
+use shellward_protocol::kept::Kept;
 use shellward_protocol::message::Ack;
 use shellward_protocol::{FromWorker, OLDEST_WIRE_VERSION, ToWorker, WIRE_VERSION};
 use tokio::sync::Semaphore;
@@ -27,6 +27,7 @@ use crate::core::Adopted;
 use crate::faults;
 use crate::host::Host;
 use crate::limits::{ADOPT_AGAIN, ADOPT_TIME, PARALLEL_ADOPTIONS, STALE_TOKEN_TIME};
+use crate::rundir;
 
 /// Why a worker was not taken over.
 #[derive(Debug, thiserror::Error)]
@@ -55,13 +56,6 @@ enum AdoptError {
     /// What it says makes no sense.
     #[error("{0}")]
     Contract(&'static str),
-}
-
-impl AdoptError {
-    /// Whether it is worth asking again.
-    fn may_pass(&self) -> bool {
-        matches!(self, Self::Silent | Self::Taken)
-    }
 }
 
 /// Takes over every worker that is there. Returns when each was, or has not answered in time.
@@ -99,9 +93,9 @@ fn found(host: &Host) -> Vec<(String, PathBuf)> {
             continue;
         };
         let directory = runtime.join(&version);
+        rundir::remove_lone_tokens(&directory, STALE_TOKEN_TIME);
         for name in names(&directory) {
             let path = directory.join(&name);
-            remove_stale_token(&path);
             let is_socket = std::fs::symlink_metadata(&path).is_ok_and(|found| {
                 found.file_type().is_socket() && found.uid() == nix::unistd::geteuid().as_raw()
             });
@@ -123,21 +117,6 @@ fn found(host: &Host) -> Vec<(String, PathBuf)> {
     all
 }
 
-/// Removes the token of a worker that was killed before it had a socket. A new one makes its socket
-/// within moments.
-fn remove_stale_token(path: &Path) {
-    let is_token = path.extension().is_some_and(|kind| kind == "token");
-    if !is_token || path.with_extension("sock").symlink_metadata().is_ok() {
-        return;
-    }
-    let is_old = std::fs::symlink_metadata(path)
-        .and_then(|found| found.modified())
-        .is_ok_and(|at| at.elapsed().is_ok_and(|age| age >= STALE_TOKEN_TIME));
-    if is_old && let Err(error) = std::fs::remove_file(path) {
-        tracing::debug!(%error, "a token without a worker stays");
-    }
-}
-
 /// The names in a directory that are text, sorted.
 fn names(directory: &Path) -> Vec<String> {
     let mut names: Vec<String> = std::fs::read_dir(directory)
@@ -149,58 +128,58 @@ fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-/// Whether it was taken over. One that is silent is asked again in the background.
+/// What became of a worker that was found.
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    Adopted,
+    /// It is no more, and its files are gone.
+    Gone,
+    LeftAlone {
+        may_pass: bool,
+    },
+}
+
+/// Whether it was taken over. One whose obstacle may pass is asked again in the background.
 async fn first_try(host: &Arc<Host>, name: String, path: PathBuf) -> bool {
-    let error = match adopt(host, &path).await {
-        Ok((worker, link)) => {
-            stay(host, worker, link);
-            return true;
-        }
-        Err(error) => error,
-    };
-    match error {
-        AdoptError::Dead | AdoptError::Empty => {
-            tracing::warn!(socket = %name, "a worker ended while no supervisor ran; its terminal is gone");
-            leftovers::remove(&path);
-        }
-        error => {
-            let reason = reason(&error, &path).await;
-            tracing::warn!(socket = %name, %reason, "a worker is left alone");
-            host.with_core(|core, _, _| core.set_unadopted(&name, Some(reason)));
-            if error.may_pass() {
-                tokio::spawn(ask_again(Arc::clone(host), name, path));
-            }
-        }
+    let found = attempt(host, &name, &path).await;
+    if found == (Found::LeftAlone { may_pass: true }) {
+        tokio::spawn(ask_again(Arc::clone(host), name, path));
     }
-    false
+    found == Found::Adopted
 }
 
 async fn ask_again(host: Arc<Host>, name: String, path: PathBuf) {
     loop {
         tokio::time::sleep(ADOPT_AGAIN).await;
-        let reason = match adopt(&host, &path).await {
-            Err(error) if error.may_pass() => Some(reason(&error, &path).await),
-            Ok((worker, link)) => {
-                tracing::info!(socket = %name, "a worker has answered at last");
-                stay(&host, worker, link);
-                None
-            }
-            Err(AdoptError::Dead | AdoptError::Empty) => {
-                leftovers::remove(&path);
-                None
-            }
-            Err(error) => {
-                let reason = reason(&error, &path).await;
-                host.with_core(|core, _, _| core.set_unadopted(&name, Some(reason)));
-                return;
-            }
-        };
-        let is_settled = reason.is_none();
-        host.with_core(|core, _, _| core.set_unadopted(&name, reason));
-        if is_settled {
+        if attempt(&host, &name, &path).await != (Found::LeftAlone { may_pass: true }) {
             return;
         }
     }
+}
+
+/// Tries to take a worker over, and says to operators what became of that.
+async fn attempt(host: &Arc<Host>, name: &str, path: &Path) -> Found {
+    let (found, reason) = match adopt(host, path).await {
+        Ok((worker, link)) => {
+            stay(host, worker, link);
+            (Found::Adopted, None)
+        }
+        Err(AdoptError::Dead | AdoptError::Empty) => {
+            tracing::warn!(socket = %name, "a worker ended while no supervisor ran; its terminal is gone");
+            leftovers::remove(path);
+            (Found::Gone, None)
+        }
+        Err(error) => {
+            let reason = reason(&error, path).await;
+            let may_pass = matches!(error, AdoptError::Silent | AdoptError::Taken);
+            (Found::LeftAlone { may_pass }, Some(reason))
+        }
+    };
+    let is_news = host.with_core(|core, _, _| core.set_unadopted(name, reason.clone()));
+    if let (true, Some(reason)) = (is_news, reason) {
+        tracing::warn!(socket = %name, %reason, "a worker is left alone");
+    }
+    found
 }
 
 /// Why a worker is left alone, in words, with the process that listens there.
@@ -248,12 +227,9 @@ async fn adopt(host: &Arc<Host>, socket: &Path) -> Result<(Worker, Link), AdoptE
     ToWorker::Ack(Ack { offset: 0 })
         .encode(&mut orders)
         .map_err(LinkError::from)?;
-    ToWorker::Patience(Patience {
-        reattach_grace_ms: host.reattach_grace_ms,
-        orphan_timeout_ms: host.orphan_timeout_ms,
-    })
-    .encode(&mut orders)
-    .map_err(LinkError::from)?;
+    ToWorker::Patience(host.patience)
+        .encode(&mut orders)
+        .map_err(LinkError::from)?;
     sender.send(&orders).await.map_err(LinkError::from)?;
     if !in_time(receiver.fill()).await?? {
         return Err(AdoptError::Empty);

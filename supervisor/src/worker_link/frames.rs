@@ -185,8 +185,8 @@ pub(super) fn start_frames(
         integrate: host.integrate,
         card: Data::borrowed(&plan.card),
         commands: plan.again.as_ref().map_or(0, |again| again.commands),
-        reattach_grace_ms: host.reattach_grace_ms,
-        orphan_timeout_ms: host.orphan_timeout_ms,
+        reattach_grace_ms: host.patience.reattach_grace_ms,
+        orphan_timeout_ms: host.patience.orphan_timeout_ms,
     }))
     .encode(&mut frame)?;
     for past in plan.again.iter().flat_map(|again| &again.past) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shellward_protocol::FromWorker;
+use shellward_protocol::kept;
 use shellward_protocol::message::{Event, Mode, Output, StartFailure, Started};
 use tokio::time::timeout;
 
@@ -338,12 +339,15 @@ fn handle(
             Pace::Go
         }
         Some(FromWorker::Lost(lost)) => {
-            stream.lost(&lost).map_err(LinkError::Contract)?;
+            let events = stream.lost(&lost).map_err(LinkError::Contract)?;
+            let gap = kept::Gap {
+                bytes: lost.bytes,
+                modes: lost.modes,
+            };
             host.with_core(|core, now, effects| {
                 core.heard(key, stream.place());
-                core.lost(key, *lost, now, effects)
+                core.lost(key, gap, events, now, effects)
             })
-            .map_err(LinkError::Contract)?
         }
         Some(
             FromWorker::Started(_)

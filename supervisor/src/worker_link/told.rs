@@ -3,19 +3,11 @@
 //! Its words are data (ARCHITECTURE.md): the order of the stream, UTF-8 and sense are checked here,
 //! and what does not hold ends that terminal alone.
 
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt as _;
-use std::path::PathBuf;
-
 use shellward_protocol::kept::{Kept, Lost, Newest};
 use shellward_protocol::limits::{ACK_BYTES, ACK_FRAMES};
 use shellward_protocol::message::{Event, Happened as Told, Output};
 
-use crate::core::Happened;
-use crate::scrollback::CommandEnd;
-
-/// Numbers above this are no exact numbers in JavaScript.
-const LARGEST_NUMBER: u64 = (1 << 53) - 1;
+use crate::core::{Happened, command_end};
 
 /// A worker's stream so far.
 #[derive(Debug)]
@@ -63,8 +55,8 @@ impl Stream {
         self.offset
     }
 
-    /// A stretch that gave way while no supervisor was there.
-    pub fn lost(&mut self, lost: &Lost<'_>) -> Checked<()> {
+    /// A stretch that gave way while no supervisor was there: what happened in it, in order.
+    pub fn lost(&mut self, lost: &Lost<'_>) -> Checked<Vec<Happened>> {
         if lost.offset != self.offset {
             return Err("its output has a hole beside the one it tells of");
         }
@@ -73,17 +65,32 @@ impl Stream {
             _ => return Err("it tells of a hole that makes no sense"),
         };
         self.frames += 1;
+        let mut events = Vec::new();
         if lost.can_detect {
             self.on_a_pty()?;
             self.detects = true;
+            events.push(Happened::CanDetectCommands);
         }
-        if lost.finished.is_some() && !std::mem::replace(&mut self.command_open, false) {
-            return Err("a command finished that had not started");
+        if let Some(end) = &lost.finished {
+            if !std::mem::replace(&mut self.command_open, false) {
+                return Err("a command finished that had not started");
+            }
+            let end = command_end(end.exit_code, end.duration_ms)?;
+            events.push(Happened::CommandFinished(end));
         }
-        if lost.started.is_some() && std::mem::replace(&mut self.command_open, true) {
-            return Err("a command started before the former had finished");
+        if let Some(path) = &lost.directory {
+            events.push(Happened::directory(path.as_slice())?);
         }
-        Ok(())
+        if let Some(title) = &lost.title {
+            events.push(Happened::title(title.as_slice())?);
+        }
+        if let Some(started) = &lost.started {
+            if std::mem::replace(&mut self.command_open, true) {
+                return Err("a command started before the former had finished");
+            }
+            events.push(Happened::started(started.line.as_slice(), started.at_ms)?);
+        }
+        Ok(events)
     }
 
     /// The text of a piece of output.
@@ -121,10 +128,7 @@ impl Stream {
                 if std::mem::replace(&mut self.command_open, true) {
                     return Err("a command started before the former had finished");
                 }
-                Ok(Happened::CommandStarted {
-                    line: text(line.as_slice(), "a command line is not UTF-8")?,
-                    timestamp: number(at_ms)?,
-                })
+                Happened::started(line.as_slice(), at_ms)
             }
             Told::CommandFinished {
                 exit_code,
@@ -134,24 +138,10 @@ impl Stream {
                 if !std::mem::replace(&mut self.command_open, false) {
                     return Err("a command finished that had not started");
                 }
-                Ok(Happened::CommandFinished(CommandEnd {
-                    exit_code: exit_code.map(i64::from),
-                    duration_ms: Some(number(duration_ms)?),
-                }))
+                command_end(exit_code, duration_ms).map(Happened::CommandFinished)
             }
-            Told::Directory(path) => {
-                let bytes = path.as_slice();
-                let bad = |byte: &u8| byte.is_ascii_control();
-                if !bytes.starts_with(b"/") || bytes.iter().any(bad) {
-                    return Err("a directory is not absolute or has control characters");
-                }
-                let path = OsString::from_vec(bytes.to_vec());
-                Ok(Happened::Directory(PathBuf::from(path)))
-            }
-            Told::Title(title) => Ok(Happened::Title(text(
-                title.as_slice(),
-                "a title is not UTF-8",
-            )?)),
+            Told::Directory(path) => Happened::directory(path.as_slice()),
+            Told::Title(title) => Happened::title(title.as_slice()),
         }
     }
 
@@ -182,23 +172,12 @@ impl Stream {
     }
 }
 
-fn text(bytes: &[u8], otherwise: &'static str) -> Checked<String> {
-    std::str::from_utf8(bytes)
-        .map(str::to_owned)
-        .map_err(|_| otherwise)
-}
-
-fn number(told: u64) -> Checked<i64> {
-    i64::try_from(told.min(LARGEST_NUMBER + 1))
-        .ok()
-        .filter(|number| number.unsigned_abs() <= LARGEST_NUMBER)
-        .ok_or("it told a time that makes no sense")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scrollback::CommandEnd;
     use shellward_protocol::Data;
+    use shellward_protocol::kept;
 
     fn tell(stream: &mut Stream, what: Told<'_>) -> Checked<Happened> {
         stream.event(Event {
@@ -249,6 +228,80 @@ mod tests {
     }
 
     #[test]
+    fn what_happened_in_a_gap_is_told_in_order_and_must_make_sense() {
+        let open = |line| kept::Started {
+            line: Data::borrowed(line),
+            at_ms: 7,
+        };
+        let lost = || Lost {
+            offset: 0,
+            places: 10,
+            bytes: 5,
+            modes: shellward_protocol::Modes::default(),
+            can_detect: true,
+            finished: Some(kept::Finished {
+                exit_code: Some(3),
+                duration_ms: 5,
+            }),
+            started: Some(open(b"vim")),
+            directory: Some(Data::borrowed(b"/a")),
+            title: Some(Data::borrowed(b"t")),
+        };
+        let mut stream = Stream::new(true);
+        assert!(stream.lost(&lost()).is_err(), "no command was open");
+        let mut stream = Stream::new(true);
+        stream.command_open = true;
+        let events = stream.lost(&lost()).unwrap();
+        assert_eq!(events.len(), 5);
+        assert_eq!(events[0], Happened::CanDetectCommands);
+        assert_eq!(events[2], Happened::Directory("/a".into()));
+        let last = Happened::CommandStarted {
+            line: "vim".into(),
+            timestamp: 7,
+        };
+        assert_eq!(events[4], last);
+        assert_eq!(stream.place(), 10);
+        for bad in [
+            Lost {
+                offset: 1,
+                ..lost()
+            },
+            Lost {
+                places: 0,
+                bytes: 0,
+                ..lost()
+            },
+            Lost {
+                bytes: 11,
+                ..lost()
+            },
+            Lost {
+                title: Some(Data::borrowed(b"\xff")),
+                ..lost()
+            },
+            Lost {
+                directory: Some(Data::borrowed(b"a")),
+                ..lost()
+            },
+            Lost {
+                started: Some(open(b"\xff")),
+                ..lost()
+            },
+            Lost {
+                started: Some(kept::Started {
+                    at_ms: 1 << 53,
+                    ..open(b"x")
+                }),
+                ..lost()
+            },
+        ] {
+            let mut stream = Stream::new(true);
+            stream.command_open = true;
+            assert!(stream.lost(&bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
     fn on_pipes_nothing_tells_commands_apart() {
         for what in [Told::CanDetectCommands, started(b"x"), FINISHED] {
             assert!(tell(&mut Stream::new(false), what).is_err());
@@ -278,7 +331,7 @@ mod tests {
                 "{bad:?}"
             );
         }
-        assert!(tell(&mut Stream::new(true), long(LARGEST_NUMBER)).is_ok());
+        assert!(tell(&mut Stream::new(true), long((1 << 53) - 1)).is_ok());
         let mut stream = Stream::new(true);
         assert!(
             tell(&mut stream, Told::Directory(Data::borrowed(b"/a\xff"))).is_ok(),

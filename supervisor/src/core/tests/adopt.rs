@@ -2,7 +2,7 @@
 
 use super::*;
 use shellward_protocol::Data;
-use shellward_protocol::kept::{self, Commands, Finished, Gap, Kept, Lost, Newest, Past, Typed};
+use shellward_protocol::kept::{self, Commands, Finished, Gap, Kept, Newest, Past, Typed};
 use shellward_protocol::message::Cut;
 use shellward_protocol::modes::Modes;
 use std::time::Duration;
@@ -246,27 +246,23 @@ fn a_gap_is_shown_and_the_modes_behind_it_are_put_right() {
     };
     bench.core.output(key, "x", &[cut], None, bench.now);
     bench.take(a);
-    let lost = Lost {
-        offset: 1001,
-        places: 50,
-        bytes: 40,
-        modes,
-        can_detect: false,
-        finished: Some(Finished {
-            exit_code: None,
-            duration_ms: 2,
-        }),
-        started: Some(kept::Started {
-            line: Data::borrowed(b"vim"),
-            at_ms: 4,
-        }),
-        directory: Some(Data::borrowed(b"/tmp")),
-        title: None,
+    let gap = Gap { bytes: 40, modes };
+    let end = crate::scrollback::CommandEnd {
+        exit_code: None,
+        duration_ms: Some(2),
     };
-    bench
+    let events = vec![
+        Happened::CommandFinished(end),
+        Happened::Directory("/tmp".into()),
+        Happened::CommandStarted {
+            line: "vim".into(),
+            timestamp: 4,
+        },
+    ];
+    let pace = bench
         .core
-        .lost(key, lost, bench.now, &mut bench.effects)
-        .unwrap();
+        .lost(key, gap, events, bench.now, &mut bench.effects);
+    assert_eq!(pace, Pace::Go);
     let messages = bench.take(a);
     assert_eq!(
         kinds(&messages),
