@@ -27,7 +27,7 @@ use shellward_protocol::{FromWorker, WireError};
 
 use crate::frame::{Frame, Kind, decoded};
 use crate::past::{NoText, Past};
-use crate::piece::{LARGE, Piece};
+use crate::piece::{LARGE, PIECE_MAX, Piece};
 
 /// Frames that go out in one system call: a keystroke's echo and the report that it was taken.
 const FRAMES_PER_WRITE: usize = 4;
@@ -138,7 +138,8 @@ impl Outbox {
                 usize::try_from(room).unwrap_or(usize::MAX)
             }
             Taker::Later => 0,
-            Taker::Nobody => OUTPUT_CHUNK_MAX,
+            // Whole frames give way: less than a third of what is kept at a time.
+            Taker::Nobody => PIECE_MAX,
         }
     }
 

@@ -13,7 +13,7 @@ pub(crate) const LARGE: usize = 16 << 10;
 
 /// A piece does not grow beyond this. What was acknowledged gives way by whole pieces, so more is
 /// kept than must be by about as much.
-const PIECE_MAX: usize = 2 * LARGE;
+pub(crate) const PIECE_MAX: usize = 2 * LARGE;
 
 /// Cuts closer to each other than this are thinned out: commands make as many as they like, and a
 /// frame holds [`shellward_protocol::limits::CUTS_MAX`].
