@@ -21,6 +21,7 @@ pub mod kept;
 pub mod limits;
 pub mod message;
 pub mod modes;
+pub mod text;
 pub mod token;
 
 pub use data::Data;

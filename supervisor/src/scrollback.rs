@@ -13,6 +13,7 @@ use shellward_protocol::Modes;
 use shellward_protocol::kept::{self, Past};
 use shellward_protocol::limits::{CUTS_MAX, OUTPUT_CHUNK_MAX};
 use shellward_protocol::message::Cut as ToldCut;
+use shellward_protocol::text::pieces;
 
 use crate::limits::{
     CONTENT_PARTS, CONTENT_SLACK_PARTS, RESTORE_CHARS, SCROLLBACK_CHARS, SCROLLBACK_SLACK_CHARS,
@@ -191,7 +192,7 @@ impl Scrollback {
                     at_ms: u64::try_from(command.timestamp).unwrap_or_default(),
                 }));
             }
-            for piece in pieces(text) {
+            for piece in pieces(text, OUTPUT_CHUNK_MAX) {
                 let end = at + piece.len() as u64;
                 let mut here = Vec::new();
                 while let Some(cut) = cuts.next_if(|cut| cut.place.byte <= end) {
@@ -413,19 +414,6 @@ impl Scrollback {
         self.base_modes = modes;
         self.trimmed = true;
     }
-}
-
-/// Text in pieces that fit one frame each.
-fn pieces(mut text: &str) -> impl Iterator<Item = &str> {
-    std::iter::from_fn(move || {
-        let mut at = text.len().min(OUTPUT_CHUNK_MAX);
-        while !text.is_char_boundary(at) {
-            at -= 1;
-        }
-        let (piece, rest) = text.split_at(at);
-        text = rest;
-        (!piece.is_empty()).then_some(piece)
-    })
 }
 
 fn chars(text: &str) -> u64 {

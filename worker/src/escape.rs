@@ -2,7 +2,7 @@
 //!
 //! What lives here: escaping and shortening. What must not: anything that knows what is shown.
 
-use crate::utf8::boundary;
+use shellward_protocol::text::boundary;
 
 /// `bytes` as text on one line: control characters and invalid bytes escaped.
 pub(crate) fn escaped(bytes: &[u8]) -> String {

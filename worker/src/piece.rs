@@ -6,7 +6,7 @@
 use shellward_protocol::limits::CUT_DISTANCE;
 use shellward_protocol::message::Cut;
 
-use crate::utf8::boundary;
+use shellward_protocol::text::boundary;
 
 /// Output of at least this size is kept as the frame it came in, so that a flood is not copied.
 pub(crate) const LARGE: usize = 16 << 10;

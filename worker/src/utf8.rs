@@ -107,28 +107,6 @@ fn incomplete_tail(bytes: &[u8]) -> usize {
     0
 }
 
-/// The last place at or before `at` that is not inside a character.
-pub(crate) fn boundary(text: &str, at: usize) -> usize {
-    let mut at = at.min(text.len());
-    while !text.is_char_boundary(at) {
-        at -= 1;
-    }
-    at
-}
-
-/// Cuts `text` into pieces of at most `max` bytes, never inside a character.
-pub(crate) fn pieces(text: &str, max: usize) -> impl Iterator<Item = &str> {
-    let mut rest = text;
-    std::iter::from_fn(move || {
-        if rest.is_empty() {
-            return None;
-        }
-        let (piece, tail) = rest.split_at(boundary(rest, max.max(4)));
-        rest = tail;
-        Some(piece)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,13 +182,6 @@ mod tests {
             capacity in 1_usize..40,
         ) {
             prop_assert_eq!(decode(&bytes, &splits, capacity), String::from_utf8_lossy(&bytes));
-        }
-
-        #[test]
-        fn pieces_join_to_the_whole(text in ".{0,80}", max in 4_usize..20) {
-            let joined: String = pieces(&text, max).collect();
-            prop_assert_eq!(joined, text.clone());
-            prop_assert!(pieces(&text, max).all(|piece| piece.len() <= max && !piece.is_empty()));
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use std::fmt::{self, Write as _};
 
+use shellward_protocol::text::boundary;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::fmt::format::Writer;
@@ -136,11 +137,7 @@ trait Cut {
 
 impl Cut for str {
     fn up_to(&self, most: usize) -> &str {
-        let mut end = most.min(self.len());
-        while !self.is_char_boundary(end) {
-            end -= 1;
-        }
-        self.get(..end).unwrap_or_default()
+        self.get(..boundary(self, most)).unwrap_or_default()
     }
 }
 

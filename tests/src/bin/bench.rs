@@ -30,6 +30,9 @@ Measures Shellward beside a bare pty in the same run: throughput, echo, start.
   --off        without shell integration
   --json       one JSON object instead of a table";
 
+/// Until scrollback and buffers are full.
+const FLOOD_BEGINS: Duration = Duration::from_millis(500);
+
 struct Options {
     mib: usize,
     rounds: usize,
@@ -260,6 +263,48 @@ async fn host_echo(client: &mut Client, keys: usize) -> Result<Vec<Duration>> {
     Ok(times)
 }
 
+/// `yes` on a bare pty, read as fast as it comes, until the other side of `ended` is dropped.
+fn bare_flood(ended: &std::sync::atomic::AtomicBool) -> Result<()> {
+    let mut bare = Bare::start()?;
+    bare.read_until("$ ")?;
+    writeln!(bare.writer, "exec yes")?;
+    let mut buffer = vec![0; 64 << 10];
+    while !ended.load(std::sync::atomic::Ordering::Relaxed) {
+        ensure!(bare.reader.read(&mut buffer)? > 0, "yes has ended");
+    }
+    bare.end()
+}
+
+async fn bare_busy_echo(keys: usize) -> Result<Vec<Duration>> {
+    let ended = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let seen = std::sync::Arc::clone(&ended);
+    let flood = tokio::task::spawn_blocking(move || bare_flood(&seen));
+    tokio::time::sleep(FLOOD_BEGINS).await;
+    let times = tokio::task::spawn_blocking(move || bare_echo(keys)).await?;
+    ended.store(true, std::sync::atomic::Ordering::Relaxed);
+    flood.await??;
+    times
+}
+
+async fn host_busy_echo(host: &Host, client: &mut Client, keys: usize) -> Result<Vec<Duration>> {
+    let mut reader = Client::open(host).await?;
+    let uri = reader.terminal().await?;
+    reader.input(&uri, "exec yes\r").await?;
+    let flood = tokio::spawn(async move {
+        loop {
+            if let Err(error) = reader.next_text().await {
+                return error;
+            }
+        }
+    });
+    tokio::time::sleep(FLOOD_BEGINS).await;
+    let times = host_echo(client, keys).await;
+    ensure!(!flood.is_finished(), "the flood's reader was closed");
+    flood.abort();
+    client.dispose(&uri).await?;
+    times
+}
+
 async fn host_start(client: &mut Client) -> Result<Duration> {
     let uri = format!("ahp-terminal:/{}", unique());
     let start = Instant::now();
@@ -388,6 +433,22 @@ async fn main() -> Result<()> {
         unit: "us",
         host: micros(&p99.0),
         bare: micros(&p99.1),
+        target: "",
+    });
+
+    let (mut host_busy, mut bare_busy) = (Vec::new(), Vec::new());
+    for _ in 0..options.rounds {
+        let keys = options.keys / 4;
+        let times = bare_busy_echo(keys).await?;
+        bare_busy.push(Duration::from_secs_f64(median(&times)));
+        let times = host_busy_echo(&host, &mut client, keys).await?;
+        host_busy.push(Duration::from_secs_f64(median(&times)));
+    }
+    rows.push(Row {
+        name: "echo p50 beside yes",
+        unit: "us",
+        host: micros(&host_busy),
+        bare: micros(&bare_busy),
         target: "",
     });
 

@@ -9,7 +9,7 @@ use memchr::{memchr, memrchr};
 use shellward_protocol::Modes;
 use shellward_protocol::limits::CUT_DISTANCE;
 
-use crate::utf8::boundary;
+use shellward_protocol::text::boundary;
 
 /// A place in the output, counted from the terminal's first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 //!
 //! What lives here: comparing them, pure. What must not: how each comes about.
 
-use crate::utf8::boundary;
+use shellward_protocol::text::boundary;
 
 /// The command line: what the shell said (`told`), what it echoed, what was typed.
 ///

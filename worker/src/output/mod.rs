@@ -25,11 +25,11 @@ use shellward_protocol::{Data, WireError};
 use crate::input::ANSWERS_MAX;
 use crate::integration::{Installed, Nonce};
 use crate::outbox::Outbox;
-use crate::utf8::pieces;
 use commands::{Commands, Now, Outcome};
 use queries::Facts;
 use scanner::{Found, Scanner, Sink, State};
 use screen::Screen;
+use shellward_protocol::text::pieces;
 
 /// What is known about a terminal from what it has printed.
 pub(crate) struct Output {

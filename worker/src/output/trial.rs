@@ -52,7 +52,7 @@ pub fn scan(text: &str, step: usize, keeps: bool, screen: Option<(u16, u16)>) ->
         keeps,
         screen: screen.map(|(cols, rows)| Screen::new(Size { cols, rows })),
     };
-    for piece in crate::utf8::pieces(text, step.max(4)) {
+    for piece in shellward_protocol::text::pieces(text, step.max(4)) {
         scanner.scan(piece, &mut counter);
         drop(scanner.take_title());
     }
