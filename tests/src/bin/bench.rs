@@ -30,6 +30,9 @@ Measures Shellward beside a bare pty in the same run: throughput, echo, start.
   --off        without shell integration
   --json       one JSON object instead of a table";
 
+/// Where keys come with pauses.
+const BETWEEN_KEYS: Duration = Duration::from_millis(5);
+
 /// Until scrollback and buffers are full.
 const FLOOD_BEGINS: Duration = Duration::from_millis(500);
 
@@ -100,7 +103,7 @@ fn bare_throughput(file: &Path) -> Result<Duration> {
     Ok(took)
 }
 
-fn bare_echo(keys: usize) -> Result<Vec<Duration>> {
+fn bare_echo(keys: usize, pause: Duration) -> Result<Vec<Duration>> {
     let mut bare = Bare::start()?;
     bare.read_until("$ ")?;
     writeln!(bare.writer, "stty raw -echo; printf rea''dy; cat")?;
@@ -112,6 +115,7 @@ fn bare_echo(keys: usize) -> Result<Vec<Duration>> {
         bare.writer.write_all(b"k")?;
         ensure!(bare.reader.read(&mut buffer)? == 1, "more than one byte");
         times.push(start.elapsed());
+        std::thread::sleep(pause);
     }
     bare.end()?;
     Ok(times)
@@ -246,7 +250,7 @@ async fn host_throughput(client: &mut Client, file: &Path) -> Result<Duration> {
     Ok(took)
 }
 
-async fn host_echo(client: &mut Client, keys: usize) -> Result<Vec<Duration>> {
+async fn host_echo(client: &mut Client, keys: usize, pause: Duration) -> Result<Vec<Duration>> {
     let uri = client.terminal().await?;
     client
         .input(&uri, "stty raw -echo; printf rea''dy; cat\r")
@@ -258,6 +262,9 @@ async fn host_echo(client: &mut Client, keys: usize) -> Result<Vec<Duration>> {
         client.input(&uri, "k").await?;
         client.until_data("\"k\"").await?;
         times.push(start.elapsed());
+        if !pause.is_zero() {
+            tokio::time::sleep(pause).await;
+        }
     }
     client.dispose(&uri).await?;
     Ok(times)
@@ -280,7 +287,7 @@ async fn bare_busy_echo(keys: usize) -> Result<Vec<Duration>> {
     let seen = std::sync::Arc::clone(&ended);
     let flood = tokio::task::spawn_blocking(move || bare_flood(&seen));
     tokio::time::sleep(FLOOD_BEGINS).await;
-    let times = tokio::task::spawn_blocking(move || bare_echo(keys)).await?;
+    let times = tokio::task::spawn_blocking(move || bare_echo(keys, BETWEEN_KEYS)).await?;
     ended.store(true, std::sync::atomic::Ordering::Relaxed);
     flood.await??;
     times
@@ -298,7 +305,7 @@ async fn host_busy_echo(host: &Host, client: &mut Client, keys: usize) -> Result
         }
     });
     tokio::time::sleep(FLOOD_BEGINS).await;
-    let times = host_echo(client, keys).await;
+    let times = host_echo(client, keys, BETWEEN_KEYS).await;
     ensure!(!flood.is_finished(), "the flood's reader was closed");
     flood.abort();
     client.dispose(&uri).await?;
@@ -413,8 +420,8 @@ async fn main() -> Result<()> {
     let (mut p50, mut p99) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
     for _ in 0..options.rounds {
         let keys = options.keys;
-        let bare = tokio::task::spawn_blocking(move || bare_echo(keys)).await??;
-        let host = host_echo(&mut client, keys).await?;
+        let bare = tokio::task::spawn_blocking(move || bare_echo(keys, Duration::ZERO)).await??;
+        let host = host_echo(&mut client, keys, Duration::ZERO).await?;
         p50.0.push(Duration::from_secs_f64(median(&host)));
         p50.1.push(Duration::from_secs_f64(median(&bare)));
         p99.0.push(Duration::from_secs_f64(quantile(&host, 0.99)));
@@ -436,21 +443,31 @@ async fn main() -> Result<()> {
         target: "",
     });
 
-    let (mut host_busy, mut bare_busy) = (Vec::new(), Vec::new());
+    // With pauses, as people type: a machine that is asked without one never falls asleep.
+    let (mut calm, mut busy) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
     for _ in 0..options.rounds {
-        let keys = options.keys / 4;
-        let times = bare_busy_echo(keys).await?;
-        bare_busy.push(Duration::from_secs_f64(median(&times)));
-        let times = host_busy_echo(&host, &mut client, keys).await?;
-        host_busy.push(Duration::from_secs_f64(median(&times)));
+        let keys = options.keys / 16;
+        let of = |times: &[Duration]| Duration::from_secs_f64(median(times));
+        let bare = move || bare_echo(keys, BETWEEN_KEYS);
+        calm.1.push(of(&tokio::task::spawn_blocking(bare).await??));
+        calm.0
+            .push(of(&host_echo(&mut client, keys, BETWEEN_KEYS).await?));
+        busy.1.push(of(&bare_busy_echo(keys).await?));
+        busy.0
+            .push(of(&host_busy_echo(&host, &mut client, keys).await?));
     }
-    rows.push(Row {
-        name: "echo p50 beside yes",
-        unit: "us",
-        host: micros(&host_busy),
-        bare: micros(&bare_busy),
-        target: "",
-    });
+    for (name, (host, bare)) in [
+        ("echo p50, 5 ms apart", calm),
+        ("the same beside yes", busy),
+    ] {
+        rows.push(Row {
+            name,
+            unit: "us",
+            host: micros(&host),
+            bare: micros(&bare),
+            target: "",
+        });
+    }
 
     let (mut host_starts, mut bare_starts) = (Vec::new(), Vec::new());
     for _ in 0..options.starts {

@@ -9,6 +9,9 @@ use shellward_tests::term::new_uri;
 use shellward_tests::{Folded, Host, Lean, Raw, Term, json};
 use tokio::task::JoinHandle;
 
+/// Keys come with pauses, idle and busy: a machine that is asked without one never falls asleep.
+const BETWEEN_KEYS: Duration = Duration::from_millis(10);
+
 fn median<T: Copy + PartialOrd>(values: &[T]) -> T {
     let mut sorted = values.to_vec();
     sorted.sort_by(|a, b| a.partial_cmp(b).unwrap());
@@ -77,6 +80,7 @@ impl Flood {
         let mut idle = Vec::new();
         for _ in 0..200 {
             idle.push(echo_time(&mut neighbour).await);
+            tokio::time::sleep(BETWEEN_KEYS).await;
         }
         let uri = new_uri();
         let mut owner = Lean::open(&host, "owner").await;
@@ -118,7 +122,7 @@ impl Flood {
         let (start, from) = (Instant::now(), self.bytes.load(Ordering::Relaxed));
         while start.elapsed() < Duration::from_millis(200) {
             echoes.push(echo_time(&mut self.neighbour).await);
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            tokio::time::sleep(BETWEEN_KEYS).await;
         }
         let moved = self.bytes.load(Ordering::Relaxed) - from;
         moved as f64 / start.elapsed().as_secs_f64()
