@@ -112,7 +112,8 @@ pub struct Typed {
 /// A terminal that a supervisor did not start itself: what it must know to go on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept<'a> {
-    /// Process id of the shell, as it was told at its start. It may have ended.
+    /// Process id of the shell, as it was told at its start. It may have ended; 0 if it was another
+    /// worker's ([`crate::message::Mode::Ended`]).
     pub shell_pid: u32,
     /// Whether it sits on a pty.
     pub is_pty: bool,

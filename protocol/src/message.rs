@@ -205,6 +205,20 @@ pub enum Mode<'a> {
     Pty(Data<'a>),
     /// Three pipes.
     Pipes,
+    /// Nothing: no shell is started. The terminal's shell has ended, and so has the worker it had;
+    /// this one keeps what was shown, for the next supervisor.
+    Ended(Ended),
+}
+
+/// A terminal whose shell has ended, see [`Mode::Ended`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    /// How.
+    pub status: ExitStatus,
+    /// Whether it sat on a pty.
+    pub was_pty: bool,
+    /// Whether its commands could be told apart ([`Happened::CanDetectCommands`]).
+    pub can_detect: bool,
 }
 
 /// One resource limit for the shell (`setrlimit`); `u64::MAX` is unlimited.
@@ -257,7 +271,7 @@ pub struct Start<'a> {
     /// What the supervisor wants to be told when it takes the terminal over ([`crate::kept::Kept::card`]): the
     /// worker does not look into it. At most [`crate::limits::CARD_MAX`] bytes.
     pub card: Data<'a>,
-    /// How many commands the terminal has had already: its shell is started again.
+    /// How many commands the terminal has had already, with a shell before this one.
     pub commands: u64,
     /// How long output that is watched waits for the next supervisor, in milliseconds.
     pub reattach_grace_ms: u32,

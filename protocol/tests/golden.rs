@@ -8,8 +8,9 @@ use shellward_protocol::kept::{
     self, Clear, Commands, Finished, Gap, Kept, Lost, Newest, Past, Patience, Typed, Watch,
 };
 use shellward_protocol::message::{
-    Ack, Command, Cut, Event, ExitStatus, Exited, Happened, Input, InputTaken, Limit, Marks, Mode,
-    Output, ProbeReport, Size, Start, StartFailed, StartFailure, Started, Terminate, Trouble, kind,
+    Ack, Command, Cut, Ended, Event, ExitStatus, Exited, Happened, Input, InputTaken, Limit, Marks,
+    Mode, Output, ProbeReport, Size, Start, StartFailed, StartFailure, Started, Terminate, Trouble,
+    kind,
 };
 use shellward_protocol::{
     AttachToken, Boot, Data, FrameDecoder, FromWorker, Hello, Modes, OLDEST_WIRE_VERSION, Role,
@@ -295,7 +296,7 @@ fn start_of_a_program() {
 }
 
 #[test]
-fn start_with_a_binding_and_on_pipes() {
+fn start_with_a_binding_on_pipes_and_with_nothing() {
     let mut pieces = vec![
         MAGIC_V1,
         "1000",
@@ -314,6 +315,21 @@ fn start_with_a_binding_and_on_pipes() {
     ];
     pieces.extend_from_slice(START_TAIL);
     to_worker(&start_on(Mode::Pipes, Command::Shell), &pieces);
+    let mut pieces = vec![
+        MAGIC_V1,
+        "1000",
+        "b4000000",
+        "02000000 01000000 09 01 00",
+        START_HEAD,
+        "00000000",
+    ];
+    pieces.extend_from_slice(START_TAIL);
+    let ended = Ended {
+        status: ExitStatus::Signal(9),
+        was_pty: true,
+        can_detect: false,
+    };
+    to_worker(&start_on(Mode::Ended(ended), Command::Shell), &pieces);
 }
 
 #[test]

@@ -13,8 +13,9 @@ use shellward_protocol::limits::{
     REASON_MAX, TITLE_MAX,
 };
 use shellward_protocol::message::{
-    Ack, Command, Cut, Event, ExitStatus, Exited, Happened, Input, InputTaken, Limit, Marks, Mode,
-    Output, ProbeReport, Size, Start, StartFailed, StartFailure, Started, Terminate, Trouble, kind,
+    Ack, Command, Cut, Ended, Event, ExitStatus, Exited, Happened, Input, InputTaken, Limit, Marks,
+    Mode, Output, ProbeReport, Size, Start, StartFailed, StartFailure, Started, Terminate, Trouble,
+    kind,
 };
 use shellward_protocol::{
     AttachToken, Boot, Data, FrameDecoder, FromWorker, Header, Hello, Modes, Role, ToWorker,
@@ -37,8 +38,23 @@ fn command() -> impl Strategy<Value = Command<'static>> {
     ]
 }
 
+fn exit_status() -> impl Strategy<Value = ExitStatus> {
+    prop_oneof![
+        any::<u8>().prop_map(ExitStatus::Code),
+        any::<u8>().prop_map(ExitStatus::Signal),
+    ]
+}
+
 fn mode() -> impl Strategy<Value = Mode<'static>> {
-    prop_oneof![data().prop_map(Mode::Pty), Just(Mode::Pipes)]
+    let ended =
+        (exit_status(), any::<bool>(), any::<bool>()).prop_map(|(status, was_pty, can_detect)| {
+            Mode::Ended(Ended {
+                status,
+                was_pty,
+                can_detect,
+            })
+        });
+    prop_oneof![data().prop_map(Mode::Pty), Just(Mode::Pipes), ended]
 }
 
 fn probe_report() -> impl Strategy<Value = ProbeReport> {
@@ -256,10 +272,7 @@ fn from_worker() -> impl Strategy<Value = FromWorker<'static>> {
         Just(StartFailure::Refused),
         Just(StartFailure::Other),
     ];
-    let status = prop_oneof![
-        any::<u8>().prop_map(ExitStatus::Code),
-        any::<u8>().prop_map(ExitStatus::Signal),
-    ];
+    let status = exit_status();
     prop_oneof![
         (any::<u32>(), any::<bool>())
             .prop_map(|(shell_pid, is_pty)| FromWorker::Started(Started { shell_pid, is_pty })),

@@ -273,8 +273,8 @@ impl Outbox {
     }
 
     /// A shell starts. What an earlier one left may follow.
-    pub(crate) fn begin(&mut self, commands: u64) {
-        self.past.begin(commands);
+    pub(crate) fn begin(&mut self, commands: u64, can_detect: bool) {
+        self.past.begin(commands, can_detect);
         self.seeds = PAST_FRAMES;
     }
 

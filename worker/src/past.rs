@@ -89,9 +89,11 @@ impl Default for Past {
 }
 
 impl Past {
-    /// The terminal had so many commands with an earlier shell.
-    pub(crate) fn begin(&mut self, commands: u64) {
+    /// The terminal had so many commands with an earlier shell, and whether they can be told apart is
+    /// known.
+    pub(crate) fn begin(&mut self, commands: u64, can_detect: bool) {
         self.count = commands;
+        self.can_detect = can_detect;
     }
 
     /// What an earlier shell left. It is counted already.

@@ -84,7 +84,7 @@ pub(crate) fn chain(error: &dyn Error) -> String {
     text
 }
 
-/// Starts the shell on a new pty of this size, or on pipes. A script for the shell is put into the
+/// Starts the shell on a new pty of this size, or on pipes, or none where it has ended. A script for the shell is put into the
 /// directory `scripts`, which is made for it.
 pub(crate) fn start(
     start: &Start<'_>,
@@ -92,6 +92,12 @@ pub(crate) fn start(
     now: Instant,
     scripts: &Path,
 ) -> Result<Terminal, StartError> {
+    let binding = match &start.mode {
+        Mode::Pty(binding) => Some(binding.as_slice()),
+        Mode::Pipes => None,
+        Mode::Ended(ended) => return Ok(Terminal::ended(*ended, size, now)),
+    };
+    let is_pty = binding.is_some();
     let account = account();
     let shell = match start.shell.as_slice() {
         b"" => account.shell.clone(),
@@ -108,7 +114,7 @@ pub(crate) fn start(
         account: &account,
         shell: &shell,
         size,
-        is_pty: start.mode != Mode::Pipes,
+        is_pty,
     })?;
     let installed = integrate(start, scripts, &mut plan, &mut environment);
     let orders = Orders {
@@ -129,15 +135,15 @@ pub(crate) fn start(
             .map(|(name, value)| (OsString::from_vec(name), OsString::from_vec(value)))
             .collect(),
     };
-    let (side, pid) = match &start.mode {
-        Mode::Pty(binding) => {
+    let (side, pid) = match binding {
+        Some(binding) => {
             faults::check("worker.open-pty").map_err(|error| PtyError::Open(error.into()))?;
-            let mut pty = pty::open(binding.as_slice(), size)?;
+            let mut pty = pty::open(binding, size)?;
             faults::check("worker.fork").map_err(|error| PtyError::Spawn(error.into()))?;
             let pid = pty.spawn(&program)?;
             (Side::pty(pty, now), pid)
         }
-        Mode::Pipes => {
+        None => {
             let (pipes, pid) = Pipes::start(&program)?;
             (Side::Pipes(pipes), pid)
         }
@@ -146,7 +152,7 @@ pub(crate) fn start(
     let shell = i32::try_from(pid).map_err(|_| PtyError::Binding("usable process id"))?;
     let shell = Pid::from_raw(shell);
     let output = Output::new(
-        start.mode != Mode::Pipes,
+        is_pty,
         shell,
         size,
         start.marks,

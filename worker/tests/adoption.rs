@@ -12,7 +12,7 @@ use std::time::Duration;
 use play::{Link, PATIENCE, SIZE, Worker, eventually, is_alive, past_text, start};
 use shellward_protocol::kept::{self, Clear, Commands, Finished, Gap, Newest, Past, Watch};
 use shellward_protocol::limits::{OUTPUT_CHUNK_MAX, OUTPUT_WINDOW, PAST_CHARS, UNATTENDED_CHARS};
-use shellward_protocol::message::{Ack, ExitStatus, Happened, Mode, Size, Start};
+use shellward_protocol::message::{Ack, Ended, ExitStatus, Happened, Mode, Size, Start};
 use shellward_protocol::modes::Modes;
 use shellward_protocol::{Data, ToWorker};
 
@@ -418,6 +418,56 @@ fn what_an_earlier_shell_left_comes_before_the_rest() {
     let mut link = worker.attach(2);
     link.until_kept();
     assert_eq!(link.past[..4], seeds);
+}
+
+#[test]
+fn what_has_ended_is_kept_without_a_shell() {
+    let mut worker = Worker::spawn();
+    let ended = Ended {
+        status: ExitStatus::Signal(11),
+        was_pty: true,
+        can_detect: true,
+    };
+    let mut link = run(&worker, "echo never", |start| {
+        start.mode = Mode::Ended(ended);
+        start.commands = 4;
+        start.card = Data::borrowed(b"one");
+        start.reattach_grace_ms = NEVER;
+    });
+    let seed = Past::Text {
+        cuts: Vec::new(),
+        data: Data::borrowed(b"before\r\n"),
+    };
+    link.send(&ToWorker::Past(seed.clone()));
+    // What a race may still bring changes nothing.
+    link.type_in(b"echo typed\n\x03");
+    link.send(&ToWorker::Watch(Watch { watched: true }));
+    let size = Size {
+        cols: 132,
+        rows: 50,
+    };
+    link.send(&ToWorker::Resize(size));
+    link.send(&ToWorker::Card(Data::borrowed(b"two")));
+    vanish(link);
+    worker.comes_to_rest();
+    for epoch in 2..4 {
+        let mut link = worker.attach(epoch);
+        assert_eq!(link.until_exit(), ended.status);
+        assert_eq!(link.all_text(), "before\r\n");
+        let kept = link.until_kept();
+        assert_eq!(
+            (kept.shell_pid, kept.is_pty, kept.can_detect),
+            (0, true, true)
+        );
+        assert_eq!((kept.card.as_slice(), kept.size), (&b"two"[..], size));
+        assert_eq!((kept.typed.came, kept.typed.taken), (12, 12));
+        assert_eq!((kept.commands.count, kept.offset), (4, 0));
+    }
+    let mut link = worker.attach(4);
+    link.until_exit();
+    link.dismiss();
+    link.until_end();
+    assert_eq!(worker.wait(PATIENCE).code(), Some(0));
 }
 
 #[test]

@@ -62,7 +62,8 @@ impl Adopted {
         terminal.created_at = card.created_at;
         terminal.restarts = card.restarts;
         terminal.place = kept.offset;
-        terminal.shell_pid = Some(kept.shell_pid);
+        terminal.is_crashed = card.crashed;
+        terminal.shell_pid = Some(kept.shell_pid).filter(|pid| *pid != 0);
         terminal.link = Some(Arc::clone(&link));
         let figures = &mut terminal.figures;
         figures.pty_reason = card.pty_reason;

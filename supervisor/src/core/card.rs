@@ -31,6 +31,9 @@ pub(super) struct Card {
     pub restarts: u32,
     #[serde(default)]
     pub pty_reason: Option<String>,
+    /// Whether it was its worker that ended, not its shell.
+    #[serde(default)]
+    pub crashed: bool,
 }
 
 impl Card {
@@ -47,6 +50,7 @@ impl Card {
             created_at: terminal.created_at.clone(),
             restarts: terminal.restarts,
             pty_reason: terminal.figures.pty_reason.clone(),
+            crashed: terminal.is_crashed,
         };
         crate::ahp::rpc::to_json(&card).into_bytes()
     }

@@ -12,6 +12,7 @@ mod clients;
 mod connections;
 mod dispatch;
 mod happened;
+mod keep;
 mod ops;
 mod replay;
 mod restart;
@@ -25,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use axum::extract::ws::Utf8Bytes;
 use shellward_protocol::kept::Past;
-use shellward_protocol::message::Size;
+use shellward_protocol::message::{Ended, Size};
 
 use serde_json::json;
 
@@ -40,7 +41,7 @@ pub use clients::{Principal, Remembered};
 pub use happened::{Happened, command_end};
 use replay::{Channel, Replay};
 pub use terminal::{Gone, Shared};
-use terminal::{Phase, Terminal};
+use terminal::{LOST, Phase, Terminal};
 pub use terminals::{Pace, Running};
 
 /// One connection, for as long as it lives.
@@ -96,6 +97,8 @@ pub struct StartPlan {
     pub card: Vec<u8>,
     /// If its shell is started again: what was before.
     pub again: Option<Again>,
+    /// If no shell is started, because it has ended.
+    pub ended: Option<Ended>,
 }
 
 /// What a terminal was before its shell is started again.
@@ -112,7 +115,7 @@ pub struct Again {
 /// What must happen outside the core.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Start a worker; answer with [`Core::started`] or [`Core::start_failed`].
+    /// Start a worker, and a shell if that has not ended; answer with [`Core::started`] or [`Core::start_failed`].
     Start(StartPlan),
     /// A terminal was told to end; kill its worker if [`Core::worker_gone`] does not come in time.
     WatchEnd(TerminalKey),

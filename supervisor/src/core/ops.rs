@@ -283,9 +283,11 @@ fn state(terminal: &Terminal) -> State {
     match terminal.phase {
         Phase::Starting { .. } | Phase::Restarting { .. } => State::Starting,
         Phase::Ending { .. } => State::Ending,
-        Phase::Live if terminal.is_crashed => State::Crashed,
-        Phase::Live if terminal.document.exit().is_some() => State::Exited,
-        Phase::Live if terminal.is_unresponsive => State::Unresponsive,
-        Phase::Live => State::Running,
+        Phase::Live | Phase::Keeping => match terminal.end {
+            Some(_) if terminal.is_crashed => State::Crashed,
+            Some(_) => State::Exited,
+            None if terminal.is_unresponsive => State::Unresponsive,
+            None => State::Running,
+        },
     }
 }

@@ -12,7 +12,7 @@ use shellward_protocol::Modes;
 use shellward_protocol::message::Cut;
 
 use super::card::Card;
-use super::{Again, Call, Core, Effect, Gone, Phase, StartPlan, TerminalKey};
+use super::{Again, Call, Core, Effect, Gone, LOST, Phase, StartPlan, Terminal, TerminalKey};
 use crate::ahp::{RpcError, names};
 use crate::limits::{CRASH_DELAYS, CRASH_TIME, TERMINATE_GRACE_MS};
 
@@ -97,7 +97,8 @@ impl Core {
         match delay {
             None => {
                 terminal.is_crashed = true;
-                self.announce_exit(key, 128, gone.signal, now, effects);
+                self.exited(key, gone.status, now, effects);
+                self.keep(key, now, effects);
             }
             Some(delay) => {
                 terminal.crashes.push_back(now);
@@ -128,6 +129,7 @@ impl Core {
         };
         terminal.document.run_again();
         terminal.exited_at = None;
+        terminal.end = None;
         terminal.is_crashed = false;
         terminal.restarts = terminal.restarts.saturating_add(1);
         terminal.place = 0;
@@ -149,17 +151,25 @@ impl Core {
         } else {
             terminal.document.append(&text, &[cut]);
         }
-        let Some(terminal) = self.terminals.get(&key) else {
-            return;
-        };
+        if let Some(terminal) = self.terminals.get(&key) {
+            effects.push(Effect::Start(self.plan_again(key, terminal, delay)));
+        }
+    }
+
+    /// How to start another worker for a terminal that goes on.
+    pub(super) fn plan_again(
+        &self,
+        key: TerminalKey,
+        terminal: &Terminal,
+        delay: Duration,
+    ) -> StartPlan {
         let document = &terminal.document;
-        let cwd = names::directory_from_uri(document.cwd())
-            .unwrap_or_else(|_| self.settings.directory.clone());
-        effects.push(Effect::Start(StartPlan {
+        StartPlan {
             key,
             id: terminal.id.clone(),
             shell: terminal.shell.clone(),
-            cwd,
+            cwd: names::directory_from_uri(document.cwd())
+                .unwrap_or_else(|_| self.settings.directory.clone()),
             size: document.size(),
             card: Card::of(terminal),
             again: Some(Again {
@@ -167,7 +177,8 @@ impl Core {
                 past: document.past(),
                 delay,
             }),
-        }));
+            ended: None,
+        }
     }
 
     /// No new shell: the terminal stays, exited.
@@ -188,7 +199,8 @@ impl Core {
         };
         let text = format!("\r\n[shellward: {reason}]\r\n");
         self.output(key, &text, &[], None, now);
-        self.announce_exit(key, 128, None, now, effects);
+        self.exited(key, LOST, now, effects);
+        self.keep(key, now, effects);
         if let Some(call) = asked_by {
             self.answer(&call, Err(RpcError::internal(reason)));
         }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use shellward_protocol::message::ExitStatus;
 use tokio::sync::Notify;
 
 use super::card::Card;
-use super::{Call, ConnectionId, Pace};
+use super::{Call, ConnectionId, Pace, Running};
 use crate::ahp::TerminalDocument;
 use crate::limits::{WAITING_BYTES, WAITING_REQUESTS};
 use crate::outbox::Outbox;
@@ -28,6 +29,8 @@ pub(super) enum Phase {
     },
     /// It can be used. Its shell may have exited.
     Live,
+    /// The same, exited, and it is given a worker that keeps what was shown; calls about it wait.
+    Keeping,
     /// Told to end; calls about it wait. `disposer` is answered at the end.
     Ending { disposer: Option<Call> },
 }
@@ -79,9 +82,21 @@ impl Shared {
 pub struct Gone {
     /// What happened, as a clause: `was killed by SIGKILL`.
     pub words: String,
-    /// The signal, if one was the cause.
-    pub signal: Option<&'static str>,
+    /// How its shell counts as ended by that: by the signal that was the cause, else [`LOST`].
+    pub status: ExitStatus,
 }
+
+impl Gone {
+    /// In these words, and by this signal if one was the cause.
+    pub fn by(words: String, signal: Option<i32>) -> Self {
+        let signal = signal.and_then(|number| u8::try_from(number).ok());
+        let status = signal.map_or(LOST, ExitStatus::Signal);
+        Self { words, status }
+    }
+}
+
+/// How a shell ended of which nobody knows.
+pub const LOST: ExitStatus = ExitStatus::Code(128);
 
 /// A terminal that was taken over waits for its readers to come back.
 #[derive(Debug)]
@@ -245,6 +260,10 @@ pub(super) struct Terminal {
     pub worker_pid: Option<u32>,
     pub shell_pid: Option<u32>,
     pub exited_at: Option<Instant>,
+    /// How its shell ended.
+    pub end: Option<ExitStatus>,
+    /// When it was given a worker that keeps what was shown.
+    pub kept_at: Option<Instant>,
     /// Whether it was its worker that ended, not its shell.
     pub is_crashed: bool,
     /// Whether its worker was stopped and has not gone on.
@@ -290,6 +309,8 @@ impl Terminal {
             worker_pid: None,
             shell_pid: None,
             exited_at: None,
+            end: None,
+            kept_at: None,
             is_crashed: false,
             is_unresponsive: false,
             restarts: 0,
@@ -344,6 +365,19 @@ impl Terminal {
         }
     }
 
+    /// Its worker is there: gives the link to it.
+    pub fn linked(&mut self) -> Running {
+        let link = Arc::new(LinkQueue::default());
+        if !self.subscribers.is_empty() {
+            link.watch(true);
+        }
+        self.link = Some(Arc::clone(&link));
+        Running {
+            link,
+            shared: Arc::clone(&self.shared),
+        }
+    }
+
     /// Tells the worker whether somebody reads, where that may have changed.
     pub fn tell_watched(&self) {
         if let Some(link) = &self.link
@@ -358,6 +392,7 @@ impl Terminal {
         matches!(
             self.phase,
             Phase::Live
+                | Phase::Keeping
                 | Phase::Restarting {
                     is_listed: true,
                     ..

@@ -103,6 +103,7 @@ impl Core {
             size,
             card,
             again: None,
+            ended: None,
         }));
         Ok(None)
     }
@@ -141,23 +142,21 @@ impl Core {
         effects: &mut Vec<Effect>,
     ) -> Option<Running> {
         let terminal = self.terminals.get_mut(&key)?;
+        if matches!(terminal.phase, Phase::Keeping) {
+            return self.kept(key, now, effects);
+        }
         terminal.document.set_pty(started.is_pty);
-        let link = Arc::new(LinkQueue::default());
-        terminal.link = Some(Arc::clone(&link));
         terminal.shell_pid = Some(started.shell_pid);
         self.metrics.start.observe(terminal.figures.runs(now));
         if !started.is_pty {
             let probe = &self.settings.about["probe"]["sentence"];
             terminal.figures.pty_reason = probe.as_str().map(str::to_owned);
         }
-        let shared = Arc::clone(&terminal.shared);
-        if !terminal.subscribers.is_empty() {
-            link.watch(true);
-        }
+        let running = terminal.linked();
         let asked_by = match std::mem::replace(&mut terminal.phase, Phase::Live) {
             Phase::Starting { creator } => Some(creator),
             Phase::Restarting { asked_by, .. } => asked_by,
-            Phase::Live | Phase::Ending { .. } => None,
+            Phase::Live | Phase::Keeping | Phase::Ending { .. } => None,
         };
         self.root_list_changed();
         if let Some(asked_by) = asked_by {
@@ -167,7 +166,7 @@ impl Core {
         if self.shutting_down {
             self.end(key, None, effects);
         }
-        Some(Running { link, shared })
+        Some(running)
     }
 
     /// A terminal has no shell and never will.
@@ -179,14 +178,10 @@ impl Core {
         effects: &mut Vec<Effect>,
     ) {
         self.metrics.starts_failed.one();
-        let restarting = self
-            .terminals
-            .get(&key)
-            .is_some_and(|terminal| matches!(terminal.phase, Phase::Restarting { .. }));
-        if restarting {
-            self.restart_failed(key, reason, now, effects);
-        } else {
-            self.remove(key, Err(RpcError::internal(reason)), now, effects);
+        match self.terminals.get(&key).map(|terminal| &terminal.phase) {
+            Some(Phase::Restarting { .. }) => self.restart_failed(key, reason, now, effects),
+            Some(Phase::Keeping) => self.keep_failed(key, reason, now, effects),
+            _ => self.remove(key, Err(RpcError::internal(reason)), now, effects),
         }
     }
 
@@ -265,17 +260,6 @@ impl Core {
             ExitStatus::Code(code) => (i64::from(code), None),
             ExitStatus::Signal(number) => (128, Some(signals::name(i32::from(number)))),
         };
-        self.announce_exit(key, code, signal, now, effects);
-    }
-
-    pub(super) fn announce_exit(
-        &mut self,
-        key: TerminalKey,
-        code: i64,
-        signal: Option<&'static str>,
-        now: Instant,
-        effects: &mut Vec<Effect>,
-    ) {
         let Some(terminal) = self.terminals.get_mut(&key) else {
             return;
         };
@@ -283,6 +267,7 @@ impl Core {
             return;
         }
         terminal.exited_at = Some(now);
+        terminal.end = Some(status);
         self.close_command(key, now);
         self.emit(key, &HostAction::exited(code, signal), None, None);
         self.root_list_changed();
@@ -325,12 +310,12 @@ impl Core {
                 );
             }
             Phase::Restarting { .. } => self.start_again(key, Duration::ZERO, now, effects),
-            Phase::Live if exited => {}
+            Phase::Keeping => {}
+            Phase::Live if exited => self.keep(key, now, effects),
             Phase::Live => {
-                let gone = gone.cloned().unwrap_or_else(|| Gone {
-                    words: "left without a word".to_owned(),
-                    signal: None,
-                });
+                let gone = gone
+                    .cloned()
+                    .unwrap_or_else(|| Gone::by("left without a word".to_owned(), None));
                 self.crashed(key, &gone, now, effects);
             }
         }
@@ -482,7 +467,7 @@ impl Core {
             Phase::Starting { creator } => Some(creator),
             Phase::Ending { disposer } => disposer,
             Phase::Restarting { asked_by, .. } => asked_by,
-            Phase::Live => None,
+            Phase::Live | Phase::Keeping => None,
         };
         if let Some(call) = asked_by {
             self.answer(&call, outcome);

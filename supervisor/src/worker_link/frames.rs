@@ -167,7 +167,10 @@ pub(super) fn start_frames(
     mode: Mode<'_>,
 ) -> Result<Vec<u8>, WireError> {
     use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+    // Where no shell is started, nobody needs it.
+    let is_needed = plan.ended.is_none();
     let host_env = std::env::vars_os()
+        .filter(|_| is_needed)
         .map(|(name, value)| (name.into_vec().into(), value.into_vec().into()))
         .collect();
     let mut frame = Vec::new();

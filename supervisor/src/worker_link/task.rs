@@ -4,6 +4,7 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use shellward_protocol::FromWorker;
 use shellward_protocol::kept;
 use shellward_protocol::message::{Event, Mode, Output, StartFailure, Started};
@@ -31,10 +32,14 @@ pub(crate) async fn run(host: Arc<Host>, plan: StartPlan) {
     }
     let permit = host.start_slots.acquire().await;
     let key = plan.key;
-    if host.ptys.is_stale() {
+    if plan.ended.is_none() && host.ptys.is_stale() {
         host.ask_probe().await;
     }
-    let mode = match host.ptys.choose() {
+    let mode = match plan.ended {
+        Some(ended) => Ok(Mode::Ended(ended)),
+        None => host.ptys.choose(),
+    };
+    let mode = match mode {
         Ok(mode) => mode,
         Err(reason) => {
             host.with_core(|core, now, effects| core.start_failed(key, &reason, now, effects));
@@ -85,7 +90,9 @@ pub(crate) async fn run(host: Arc<Host>, plan: StartPlan) {
                     format!("its worker {words} before the shell ran")
                 }
             };
-            host.ptys.count_start(crashed);
+            if plan.ended.is_none() {
+                host.ptys.count_start(crashed);
+            }
             if crashed {
                 host.metrics.worker_crashes.one();
             }
@@ -101,9 +108,13 @@ pub(crate) async fn run(host: Arc<Host>, plan: StartPlan) {
             return;
         }
         Ok((receiver, sender, started)) => {
-            host.ptys.count_start(false);
             faults::hit("supervisor.started");
-            tracing::info!(terminal = %plan.id, worker = pid, shell = started.shell_pid, pty = started.is_pty, "a terminal runs");
+            if plan.ended.is_none() {
+                host.ptys.count_start(false);
+                tracing::info!(terminal = %plan.id, worker = pid, shell = started.shell_pid, pty = started.is_pty, "a terminal runs");
+            } else {
+                tracing::info!(terminal = %plan.id, worker = pid, "an exited terminal is kept by another worker");
+            }
             let running =
                 host.with_core(|core, now, effects| core.started(key, started, now, effects));
             let Some(running) = running else {
@@ -430,29 +441,26 @@ fn how_it_ended(
     violation: bool,
 ) -> Option<Gone> {
     use std::os::unix::process::ExitStatusExt as _;
-    if let Some(signal) = stopped_by.map(signals::name) {
-        return Some(Gone {
-            words: format!("was stopped by {signal}, did not go on, and was ended"),
-            signal: Some(signal),
-        });
+    if let Some(signal) = stopped_by {
+        let name = signals::name(signal);
+        let words = format!("was stopped by {name}, did not go on, and was ended");
+        return Some(Gone::by(words, Some(signal)));
     }
     if violation {
-        return Some(Gone {
-            words: "broke the contract and was ended".to_owned(),
-            signal: Some("SIGKILL"),
-        });
+        let words = "broke the contract and was ended".to_owned();
+        return Some(Gone::by(words, Some(Signal::SIGKILL as i32)));
     }
     match status {
         Some(status) if status.success() => None,
         Some(status) => Some(match (status.signal(), status.code()) {
-            (Some(signal), _) => Gone {
-                words: format!("was killed by {}", signals::name(signal)),
-                signal: Some(signals::name(signal)),
-            },
-            (None, code) => Gone {
-                words: format!("failed with exit code {}", code.unwrap_or(-1)),
-                signal: None,
-            },
+            (Some(signal), _) => {
+                let words = format!("was killed by {}", signals::name(signal));
+                Gone::by(words, Some(signal))
+            }
+            (None, code) => {
+                let words = format!("failed with exit code {}", code.unwrap_or(-1));
+                Gone::by(words, None)
+            }
         }),
         // One that was taken over: only its parent could know.
         None => None,
@@ -462,6 +470,7 @@ fn how_it_ended(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use shellward_protocol::message::ExitStatus as ShellEnd;
     use std::os::unix::process::ExitStatusExt as _;
 
     #[test]
@@ -470,8 +479,8 @@ mod tests {
         assert_eq!(how_it_ended(raw(0), None, false), None);
         assert_eq!(how_it_ended(None, None, false), None);
         assert_eq!(
-            how_it_ended(raw(9), None, false).unwrap().signal,
-            Some("SIGKILL")
+            how_it_ended(raw(9), None, false).unwrap().status,
+            ShellEnd::Signal(9)
         );
         assert_eq!(
             how_it_ended(raw(11), None, false).unwrap().words,
@@ -482,8 +491,8 @@ mod tests {
             "failed with exit code 1"
         );
         assert_eq!(
-            how_it_ended(raw(9), Some(19), false).unwrap().signal,
-            Some("SIGSTOP")
+            how_it_ended(raw(9), Some(19), false).unwrap().status,
+            ShellEnd::Signal(19)
         );
     }
 }

@@ -284,6 +284,76 @@ async fn a_worker_that_was_taken_over_and_is_killed_leaves_nothing_and_can_be_di
 }
 
 #[tokio::test]
+async fn exited_terminals_outlive_the_host_also_when_their_worker_had_died() {
+    let mut host = Host::start();
+    let raw = Raw::open(&host).await;
+    let mut crashed = Term::create_with(&raw, json!({"name": "build", "cols": 101})).await;
+    crashed.wait_prompt().await;
+    crashed.line("echo be''fore").await;
+    crashed.wait_text("before\r\n").await;
+    crashed.wait_prompt().await;
+    let mut exited = Term::create(&raw).await;
+    exited.wait_prompt().await;
+    exited.line("exit 3").await;
+    exited.wait_exit().await;
+    let dead = [host.pids(&crashed.uri).0, host.pids(&exited.uri).0];
+    for worker in dead {
+        signal(worker, Signal::SIGKILL);
+    }
+    crashed.wait_exit().await;
+    let another = |host: &Host, uri: &str, old: i32| {
+        poll_for("another worker", DEADLINE, || {
+            let worker = host.ps_entry(uri)["workerPid"].as_i64()?;
+            (worker != i64::from(old)).then_some(worker)
+        })
+    };
+    let kept = [
+        another(&host, &crashed.uri, dead[0]),
+        another(&host, &exited.uri, dead[1]),
+    ];
+    crashed.assert_equals_snapshot().await;
+    let before = host.ps_entry(&crashed.uri);
+    for _ in 0..2 {
+        host.crash();
+        host.start_again();
+        let entry = host.ps_entry(&crashed.uri);
+        for member in [
+            "state", "exitCode", "signal", "title", "claim", "cols", "cwd", "id",
+        ] {
+            assert_eq!(entry[member], before[member], "{member}");
+        }
+        assert_eq!(
+            (&entry["state"], &entry["workerPid"]),
+            (&json!("crashed"), &json!(kept[0]))
+        );
+        assert_eq!(entry["shellPid"], Value::Null);
+        let entry = host.ps_entry(&exited.uri);
+        assert_eq!(
+            (&entry["state"], &entry["exitCode"]),
+            (&json!("exited"), &json!(3))
+        );
+        assert_eq!(entry["workerPid"], json!(kept[1]));
+    }
+    let raw = Raw::open(&host).await;
+    let mut again = Term::subscribe(&raw, &crashed.uri).await;
+    assert_eq!(again.folded.text(), crashed.folded.text());
+    again.assert_equals_snapshot().await;
+    // It can be started again like any other, and disposed of.
+    let restarted = host.cli(&["restart", "build"]);
+    assert!(restarted.status.success(), "{restarted:?}");
+    assert!(is_gone(i32::try_from(kept[0]).unwrap()));
+    let mut again = Term::subscribe(&raw, &crashed.uri).await;
+    assert!(again.folded.text().contains("was killed by SIGKILL"));
+    again.wait_prompt().await;
+    assert_eq!(again.output_of("echo lives").await.trim(), "lives");
+    raw.request("disposeTerminal", json!({"channel": exited.uri}))
+        .await
+        .unwrap();
+    assert!(is_gone(i32::try_from(kept[1]).unwrap()));
+    host.stop();
+}
+
+#[tokio::test]
 async fn s35_on_exit_keep_leaves_the_shells_to_the_next_one_and_shutdown_ends_them() {
     let mut host = Host::builder().dash().option("--on-exit", "keep").start();
     let raw = Raw::open(&host).await;

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use shellward_protocol::kept::Patience;
-use shellward_protocol::message::{Command, Exited, Start, Started};
+use shellward_protocol::message::{Command, Exited, Mode, Start, Started};
 use shellward_protocol::{FromWorker, ToWorker, WireError};
 
 use super::{EventLoop, TIDY_AFTER};
@@ -61,7 +61,8 @@ impl EventLoop {
         }
         self.is_started = true;
         self.spares_shell = message.command == Command::Shell;
-        self.outbox.begin(message.commands);
+        let can_detect = matches!(message.mode, Mode::Ended(ended) if ended.can_detect);
+        self.outbox.begin(message.commands, can_detect);
         if self.ending != Ending::Not {
             return Ok(());
         }
@@ -73,7 +74,7 @@ impl EventLoop {
         let size = self.size.unwrap_or(message.size);
         match start(message, size, now, &self.scripts) {
             Ok(mut terminal) => {
-                self.has_children = true;
+                self.has_children = terminal.had_shell();
                 self.tidy_at = Some(now + TIDY_AFTER);
                 // A clock before 1970 is wrong anyway.
                 let since = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -81,7 +82,9 @@ impl EventLoop {
                 self.started_ms = u64::try_from(since).unwrap_or(u64::MAX);
                 faults::hit("worker.started");
                 self.outbox.announce(&started(&terminal))?;
-                terminal.begin(&mut self.outbox)?;
+                if terminal.had_shell() {
+                    terminal.begin(&mut self.outbox)?;
+                }
                 self.terminal = Some(terminal);
             }
             Err(error) => {

@@ -15,7 +15,7 @@ use nix::poll::PollFlags;
 use nix::unistd::Pid;
 use shellward_protocol::WireError;
 use shellward_protocol::kept;
-use shellward_protocol::message::{ExitStatus, Size};
+use shellward_protocol::message::{Ended, ExitStatus, Marks, Size};
 
 use crate::input::{InputError, InputQueue};
 use crate::outbox::Outbox;
@@ -27,6 +27,9 @@ use pty::Pty;
 /// A job that still holds the terminal does not hold the announcement of the exit up for longer
 /// than this.
 const ANNOUNCE_MAX: Duration = Duration::from_secs(1);
+
+/// Stands for the shell where there is none.
+const NO_SHELL: Pid = Pid::from_raw(0);
 
 /// Descriptors of a terminal to poll, and what for.
 pub(crate) type Watched<'a> = [Option<(BorrowedFd<'a>, PollFlags)>; 3];
@@ -61,6 +64,10 @@ pub(crate) enum Typed {
 pub(crate) enum Side {
     Pty(OnPty),
     Pipes(Pipes),
+    /// Nothing: the shell and the worker that had it are gone.
+    Ended {
+        was_pty: bool,
+    },
 }
 
 impl Side {
@@ -116,12 +123,33 @@ impl Terminal {
         }
     }
 
+    /// One whose shell has ended, which is known already.
+    pub(crate) fn ended(ended: Ended, size: Size, now: Instant) -> Self {
+        let side = Side::Ended {
+            was_pty: ended.was_pty,
+        };
+        let output = Output::new(ended.was_pty, NO_SHELL, size, Marks::Strip, b"", None);
+        Self {
+            end: Some(End {
+                status: ended.status,
+                at: now,
+            }),
+            is_announced: true,
+            ..Self::new(side, NO_SHELL, output)
+        }
+    }
+
+    /// Whether a shell was started here. It may have ended.
+    pub(crate) fn had_shell(&self) -> bool {
+        self.shell != NO_SHELL
+    }
+
     pub(crate) fn shell(&self) -> Pid {
         self.shell
     }
 
     pub(crate) fn is_pty(&self) -> bool {
-        matches!(self.side, Side::Pty(_))
+        matches!(self.side, Side::Pty(_) | Side::Ended { was_pty: true })
     }
 
     /// What to poll; `may_read` says whether output is taken now.
@@ -130,6 +158,7 @@ impl Terminal {
         match &self.side {
             Side::Pty(side) => side.watched(may_read, wants_write),
             Side::Pipes(side) => side.watched(may_read, wants_write),
+            Side::Ended { .. } => [None; 3],
         }
     }
 
@@ -138,6 +167,7 @@ impl Terminal {
         match &self.side {
             Side::Pty(side) => side.is_closed(),
             Side::Pipes(side) => side.is_closed(),
+            Side::Ended { .. } => true,
         }
     }
 
@@ -146,6 +176,7 @@ impl Terminal {
         match &mut self.side {
             Side::Pty(side) => side.rest(),
             Side::Pipes(side) => side.rest(),
+            Side::Ended { .. } => {}
         }
         self.output.rest();
     }
@@ -159,7 +190,7 @@ impl Terminal {
         match &self.side {
             Side::Pty(side) => side.resize(size),
             // Pipes have no size; the supervisor keeps it for those who ask.
-            Side::Pipes(_) => {}
+            Side::Pipes(_) | Side::Ended { .. } => {}
         }
     }
 
@@ -193,6 +224,7 @@ impl Terminal {
         match &mut self.side {
             Side::Pty(side) => side.write(&mut self.input),
             Side::Pipes(side) => side.write(&mut self.input),
+            Side::Ended { .. } => self.input.discard(),
         }
     }
 
@@ -211,6 +243,7 @@ impl Terminal {
         match &mut self.side {
             Side::Pty(side) => side.read(now, &mut self.input, &mut sink)?,
             Side::Pipes(side) => side.read(&mut sink)?,
+            Side::Ended { .. } => {}
         }
         let answers = self.output.take_answers();
         if !answers.is_empty() {
@@ -243,6 +276,7 @@ impl Terminal {
         match &mut self.side {
             Side::Pty(side) => side.shell_ended(now),
             Side::Pipes(side) => side.shell_ended(),
+            Side::Ended { .. } => {}
         }
     }
 
@@ -251,7 +285,7 @@ impl Terminal {
         match &self.side {
             Side::Pty(side) => side.needs_read(now, self.is_announced),
             // Polling tells everything about pipes.
-            Side::Pipes(_) => false,
+            Side::Pipes(_) | Side::Ended { .. } => false,
         }
     }
 
@@ -259,7 +293,7 @@ impl Terminal {
     pub(crate) fn look_again_at(&self) -> Option<Instant> {
         match &self.side {
             Side::Pty(side) => side.look_again_at(),
-            Side::Pipes(_) => None,
+            Side::Pipes(_) | Side::Ended { .. } => None,
         }
     }
 
@@ -278,6 +312,7 @@ impl Terminal {
         match &self.side {
             Side::Pty(side) => side.exit_due(end.at, now),
             Side::Pipes(side) => side.exit_due(end.at, now),
+            Side::Ended { .. } => Due::Now,
         }
     }
 

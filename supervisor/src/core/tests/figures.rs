@@ -227,10 +227,7 @@ fn a_terminal_on_pipes_says_why() {
 fn a_worker_that_ends_before_its_shell_is_a_crash_and_one_that_ends_after_it_is_not() {
     let mut bench = Bench::new();
     let a = bench.client("a");
-    let gone = Gone {
-        words: "was killed by SIGKILL".into(),
-        signal: Some("SIGKILL"),
-    };
+    let gone = Gone::by("was killed by SIGKILL".into(), Some(9));
     for (uri, how, exits, crashes) in [
         ("t:/1", Some(&gone), false, 1.0),
         ("t:/2", None, true, 1.0),

@@ -159,6 +159,21 @@ impl Bench {
         key
     }
 
+    /// An exited terminal's new worker runs, which was asked for.
+    fn is_kept(&mut self, key: TerminalKey) -> Ended {
+        let plan = self.plan();
+        assert_eq!(plan.key, key);
+        let ended = plan.ended.expect("one without a shell");
+        let none = Started {
+            shell_pid: 0,
+            is_pty: ended.was_pty,
+        };
+        self.core
+            .started(key, none, self.now, &mut self.effects)
+            .unwrap();
+        ended
+    }
+
     fn output(&mut self, key: TerminalKey, text: &str) -> Pace {
         self.core.output(key, text, &[], None, self.now)
     }
@@ -193,5 +208,6 @@ mod commands;
 mod connections;
 mod dispatch;
 mod figures;
+mod keep;
 mod restart;
 mod terminals;

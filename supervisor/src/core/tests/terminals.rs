@@ -134,10 +134,7 @@ fn a_worker_that_dies_ends_its_terminal_with_words_and_a_code() {
     let a = bench.client("a");
     let key = bench.terminal(a, "t:/1");
     bench.ask(a, "subscribe", json!({"channel":"t:/1"}));
-    let gone = Gone {
-        words: "was killed by SIGSEGV".into(),
-        signal: Some("SIGSEGV"),
-    };
+    let gone = Gone::by("was killed by SIGSEGV".into(), Some(11));
     bench
         .core
         .worker_gone(key, Some(&gone), bench.now, &mut bench.effects);
@@ -156,6 +153,9 @@ fn a_worker_that_dies_ends_its_terminal_with_words_and_a_code() {
         messages[1]["params"]["action"],
         json!({"type":"terminal/exited","exitCode":128,"signal":"SIGSEGV"})
     );
+    bench
+        .core
+        .start_failed(key, "no processes", bench.now, &mut bench.effects);
     for action in [
         json!({"type":"terminal/input","data":"x"}),
         json!({"type":"terminal/resized","cols":5,"rows":5}),
@@ -197,6 +197,9 @@ fn an_exited_terminal_is_forgotten_when_nobody_looks_unless_a_session_holds_it()
         bench
             .core
             .worker_gone(key, None, bench.now, &mut bench.effects);
+        bench
+            .core
+            .start_failed(key, "no processes", bench.now, &mut bench.effects);
     }
     let due = bench
         .core
