@@ -93,6 +93,8 @@ pub(crate) struct Outbox {
     made: u64,
     sent: u64,
     acked: u64,
+    /// The place up to which supervisors were sent it that are gone.
+    delivered: u64,
     /// Of all frames and the tail, see [`Kind::weight`].
     weight: usize,
     /// The end of what was made while nobody was there, not a frame yet.
@@ -202,6 +204,7 @@ impl Outbox {
         self.taker = Taker::Later;
         self.cursor = 0;
         self.taken_waits = false;
+        self.delivered = self.delivered.max(self.sent);
         self.sent = self.acked;
         self.seeds = 0;
         self.telling = None;
@@ -298,26 +301,32 @@ impl Outbox {
             && let Some(frame) = self.unacked.pop_front()
         {
             // Of a frame of which only a part arrived nothing did.
-            self.acked = end;
-            self.weight -= frame.kind.weight();
-            self.has_slack |= frame.bytes.len() > LARGE;
-            match frame.kind {
-                Kind::Output { chars, .. } => self.past.output(frame.bytes, chars)?,
-                Kind::Event { end, .. } => {
-                    if let FromWorker::Event(event) = decoded(&frame.bytes)? {
-                        self.past.event(end, event.what);
-                    }
-                }
-                Kind::Lost { .. } => {
-                    if let Some(lost) = self.lost.take() {
-                        self.past.lost(lost);
-                    }
-                }
-                Kind::InputTaken | Kind::Greeting | Kind::Other => {}
-            }
+            self.settle(frame, end)?;
         }
         if self.unacked.is_empty() && self.unacked.capacity() > 64 {
             self.unacked = VecDeque::new();
+        }
+        Ok(())
+    }
+
+    /// A frame becomes the past; the next begins at `end`.
+    fn settle(&mut self, frame: Frame, end: u64) -> Result<(), WireError> {
+        self.acked = end;
+        self.weight -= frame.kind.weight();
+        self.has_slack |= frame.bytes.len() > LARGE;
+        match frame.kind {
+            Kind::Output { chars, .. } => self.past.output(frame.bytes, chars)?,
+            Kind::Event { end, .. } => {
+                if let FromWorker::Event(event) = decoded(&frame.bytes)? {
+                    self.past.event(end, event.what);
+                }
+            }
+            Kind::Lost { .. } => {
+                if let Some(lost) = self.lost.take() {
+                    self.past.lost(lost);
+                }
+            }
+            Kind::InputTaken | Kind::Greeting | Kind::Other => {}
         }
         Ok(())
     }

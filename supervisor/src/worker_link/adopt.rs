@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::adopted::Adopted as Process;
+use super::adopted::{self, Adopted as Process};
 use super::frames::{self, LinkError};
 use super::leftovers::{self, token_file};
 use super::process::{self, Control, Worker};
@@ -166,6 +166,9 @@ async fn attempt(host: &Arc<Host>, name: &str, path: &Path) -> Found {
         }
         Err(AdoptError::Dead | AdoptError::Empty) => {
             tracing::warn!(socket = %name, "a worker ended while no supervisor ran; its terminal is gone");
+            if let Some(id) = id_of(path) {
+                adopted::end_marked(id).await;
+            }
             leftovers::remove(path);
             (Found::Gone, None)
         }
@@ -234,9 +237,7 @@ async fn adopt(host: &Arc<Host>, socket: &Path) -> Result<(Worker, Link), AdoptE
     if !in_time(receiver.fill()).await?? {
         return Err(AdoptError::Empty);
     }
-    let id = socket
-        .file_stem()
-        .and_then(|id| id.to_str())
+    let id = id_of(socket)
         .ok_or(AdoptError::Contract("its socket has no name"))?
         .to_owned();
     let (mut adopted, stream, shell, mut left) = match receiver.take()? {
@@ -280,6 +281,11 @@ async fn adopt(host: &Arc<Host>, socket: &Path) -> Result<(Worker, Link), AdoptE
     faults::hit("supervisor.adopted");
     tracing::info!(terminal = %id, worker = pid, shell, "a terminal is taken over");
     Ok((worker, link))
+}
+
+/// The id of the terminal, which its worker's socket is called after.
+fn id_of(socket: &Path) -> Option<&str> {
+    socket.file_stem()?.to_str().filter(|id| !id.is_empty())
 }
 
 fn begin(id: String, kept: &Kept<'_>) -> Result<(Adopted, Stream, u32, u32), AdoptError> {

@@ -2,7 +2,7 @@
 //!
 //! They are known by process descriptors (pidfd), which mean one process for ever, whatever becomes
 //! of its number (field case S-06). What such a worker leaves behind when it is killed does not
-//! become our child either; it is found by the session of its shell.
+//! become our child either; it is found by the session of its shell and by a variable (`marked.rs`).
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,6 +11,7 @@ use std::time::Duration;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::io::unix::AsyncFd;
 
+use super::marked;
 use super::stat::Stat;
 
 /// Rounds of looking for what a worker left behind: the kernel takes a moment to end a process.
@@ -51,6 +52,8 @@ impl Handle {
 #[derive(Debug)]
 pub(super) struct Adopted {
     worker: Handle,
+    /// Its parent, which its children become children of when it is gone: whoever takes in orphans.
+    reaper: Option<u32>,
     /// The leader of the session that the terminal's processes are in, and when it started.
     shell: Option<(u32, Stat)>,
 }
@@ -61,6 +64,7 @@ impl Adopted {
     pub fn open(pid: u32) -> io::Result<Self> {
         Ok(Self {
             worker: Handle::open(pid)?,
+            reaper: Stat::of(pid).map(|stat| stat.parent),
             shell: None,
         })
     }
@@ -85,40 +89,60 @@ impl Adopted {
         self.shell = None;
     }
 
-    /// Ends what a killed worker has left of its shell's session.
+    /// Ends what a killed worker has left: its shell's session, and what the shell started and has
+    /// left the session.
     ///
     /// The leader may be gone already, hung up with its terminal. But a session's number is not given
     /// to anybody else while a process is in it, and the shell was there until its worker died: so
     /// who is in the session and has started before that is one of its processes.
-    pub async fn end_session(&self) {
-        let (Some((leader, known)), Some(died)) = (self.shell, super::stat::now()) else {
-            return;
-        };
-        let is_member = |stat: &Stat| {
+    pub async fn end_leftovers(&self, id: &str) {
+        let session = self.shell.zip(super::stat::now());
+        let is_member = |pid: u32| {
+            let (Some(((leader, known), died)), Some(stat)) = (session, Stat::of(pid)) else {
+                return false;
+            };
             stat.session == leader
                 && !stat.is_dead
                 && (known.started..=died).contains(&stat.started)
         };
-        for _ in 0..ROUNDS {
-            let members: Vec<u32> = super::stat::all()
-                .filter(|(_, stat)| is_member(stat))
-                .map(|(pid, _)| pid)
-                .collect();
-            if members.is_empty() {
-                return;
-            }
-            for pid in members {
-                let Ok(handle) = Handle::open(pid) else {
-                    continue;
-                };
-                // Looked at again now that the descriptor means one process.
-                if Stat::of(pid).is_some_and(|stat| is_member(&stat))
-                    && let Err(error) = handle.kill()
-                {
-                    tracing::debug!(pid, %error, "a leftover process had ended");
-                }
-            }
-            tokio::time::sleep(ROUND_TIME).await;
+        end_all(
+            || {
+                let members = super::stat::all()
+                    .map(|(pid, _)| pid)
+                    .filter(|pid| is_member(*pid));
+                let mut all: Vec<u32> = members.collect();
+                all.extend(marked::of(id, self.reaper));
+                all
+            },
+            |pid| is_member(pid) || marked::is_marked(pid, id),
+        )
+        .await;
+    }
+}
+
+/// Ends what was left by a worker that died while no supervisor ran.
+pub(super) async fn end_marked(id: &str) {
+    end_all(|| marked::of(id, None), |pid| marked::is_marked(pid, id)).await;
+}
+
+/// Kills what `find` finds until nothing is found any more, for a bounded time. `is_one` looks
+/// again, now that a descriptor means one process.
+async fn end_all(find: impl Fn() -> Vec<u32>, is_one: impl Fn(u32) -> bool) {
+    for _ in 0..ROUNDS {
+        let found = find();
+        if found.is_empty() {
+            return;
         }
+        for pid in found {
+            let Ok(handle) = Handle::open(pid) else {
+                continue;
+            };
+            if is_one(pid)
+                && let Err(error) = handle.kill()
+            {
+                tracing::debug!(pid, %error, "a leftover process had ended");
+            }
+        }
+        tokio::time::sleep(ROUND_TIME).await;
     }
 }

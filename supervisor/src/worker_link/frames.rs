@@ -15,6 +15,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use shellward_protocol::limits::OUTPUT_CHUNK_MAX;
 
+use super::marked;
 use crate::core::StartPlan;
 use crate::host::Host;
 
@@ -180,7 +181,10 @@ pub(super) fn start_frames(
         command: Command::Shell,
         cwd: Data::borrowed(plan.cwd.as_os_str().as_bytes()),
         host_env,
-        caller_env: Vec::new(),
+        caller_env: vec![(
+            Data::borrowed(marked::VARIABLE.as_bytes()),
+            Data::borrowed(plan.id.as_bytes()),
+        )],
         size: plan.size,
         umask: host.shell_umask,
         limits: host.shell_limits.clone(),

@@ -4,6 +4,7 @@ mod adopt;
 mod adopted;
 mod frames;
 mod leftovers;
+mod marked;
 mod orphans;
 mod process;
 mod queue;

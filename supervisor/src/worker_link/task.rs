@@ -427,7 +427,7 @@ async fn leave(
     if !status.is_some_and(|status| status.success()) {
         match &worker.process {
             Process::Child(_) => orphans::sweep(&host.workers).await,
-            Process::Adopted(adopted) => adopted.end_session().await,
+            Process::Adopted(adopted) => adopted.end_leftovers(&worker.control.terminal).await,
         }
         leftovers::remove(&worker.socket);
     }

@@ -235,23 +235,64 @@ async fn what_is_no_living_worker_of_ours_is_left_as_it_is_and_dead_ones_are_cle
     host.stop();
 }
 
+/// The process of `sleep SECONDS`.
+fn sleeping(seconds: &str) -> Option<i32> {
+    let line = format!("sleep {seconds}");
+    let all = proc::all();
+    let mut pids = all.iter().map(|process| process.pid);
+    pids.find(|pid| proc::command_line(*pid).trim() == line)
+}
+
+#[tokio::test]
+async fn what_a_worker_left_that_died_with_its_supervisor_is_ended_by_the_next_one() {
+    let mut host = Host::start();
+    let raw = Raw::open(&host).await;
+    let mut doomed = Term::create(&raw).await;
+    doomed.wait_prompt().await;
+    let id = host.ps_entry(&doomed.uri)["id"].clone();
+    assert_eq!(
+        doomed.output_of("echo $SHELLWARD_TERMINAL").await.trim(),
+        id.as_str().unwrap()
+    );
+    doomed
+        .line("(trap '' HUP; exec sleep 1021) & setsid sleep 1022 & sleep 1023")
+        .await;
+    let mut other = Term::create(&raw).await;
+    other.wait_prompt().await;
+    other.line("setsid sleep 1024 &").await;
+    let jobs = poll_for("all jobs", DEADLINE, || {
+        Some([sleeping("1021")?, sleeping("1022")?, sleeping("1023")?])
+    });
+    let spared = poll_for("the other's job", DEADLINE, || sleeping("1024"));
+    let (worker, shell) = host.pids(&doomed.uri);
+    host.crash();
+    signal(worker, Signal::SIGKILL);
+    poll_for("the worker's end", DEADLINE, || {
+        is_gone(worker).then_some(())
+    });
+    assert!(!is_gone(jobs[0]) && !is_gone(jobs[1]));
+    host.start_again();
+    for pid in jobs.into_iter().chain([shell]) {
+        assert!(is_gone(pid), "{}", proc::command_line(pid));
+    }
+    assert!(!is_gone(spared));
+    assert_eq!(host.ps()["terminals"].as_array().unwrap().len(), 1);
+    host.stop();
+    assert!(is_gone(spared));
+}
+
 #[tokio::test]
 async fn a_worker_that_was_taken_over_and_is_killed_leaves_nothing_and_can_be_disposed_of() {
     let mut host = Host::start();
     let raw = Raw::open(&host).await;
     let mut terminal = Term::create(&raw).await;
     terminal.wait_prompt().await;
-    // One job that a hang-up does not end, and one in the foreground.
+    // One job that a hang-up does not end, one in a session of its own, and one in the foreground.
     terminal
-        .line("(trap '' HUP; exec sleep 1011) & sleep 1012")
+        .line("(trap '' HUP; exec sleep 1011) & setsid sleep 1013 & sleep 1012")
         .await;
-    let sleeping = |seconds: &str| {
-        let all = proc::all();
-        all.into_iter()
-            .find(|process| proc::command_line(process.pid).trim() == format!("sleep {seconds}"))
-    };
-    let jobs = poll_for("both jobs", DEADLINE, || {
-        Some([sleeping("1011")?.pid, sleeping("1012")?.pid])
+    let jobs = poll_for("all jobs", DEADLINE, || {
+        Some([sleeping("1011")?, sleeping("1012")?, sleeping("1013")?])
     });
     host.crash();
     host.start_again();

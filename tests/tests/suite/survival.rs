@@ -124,6 +124,44 @@ async fn alone_what_gave_way_while_nobody_was_there_is_a_gap_of_the_right_size()
     host.stop();
 }
 
+#[tokio::test]
+async fn what_was_shown_stays_however_little_it_was_and_however_much_follows() {
+    let mut host = Host::builder().dash().start();
+    let raw = Raw::open(&host).await;
+    let mut terminal = Term::create(&raw).await;
+    let done = host.folder().join("done");
+    let go = host.folder().join("go");
+    terminal
+        .line(&format!(
+            "seq -f 'before %.0f' 400; until [ -e {} ]; do sleep 0.02; done; seq -f 'while %.0f' 40000; touch {}",
+            go.display(),
+            done.display()
+        ))
+        .await;
+    terminal.wait_text("before 400\r\n").await;
+    raw.request("unsubscribe", json!({"channel": terminal.uri}))
+        .await
+        .unwrap();
+    host.crash();
+    std::fs::write(&go, "").unwrap();
+    poll_for("the end of it", DEADLINE, || done.exists().then_some(()));
+    host.start_again();
+    let raw = Raw::open(&host).await;
+    let mut again = Term::subscribe(&raw, &terminal.uri).await;
+    again.wait_text("while 40000\r\n").await;
+    let text = again.folded.text();
+    let (before, missing, after) = around_the_gap(&text);
+    assert!(
+        before.contains("before 1\r\n") && before.ends_with("before 400\r\n"),
+        "{before}"
+    );
+    let whole: String = (1..=40_000).map(|n| format!("while {n}\r\n")).collect();
+    let (after, _) = after.split_at(after.rfind("while 40000\r\n").unwrap() + 13);
+    assert!(whole.ends_with(after));
+    assert_eq!(missing + after.len(), whole.len());
+    host.stop();
+}
+
 fn exited() -> ahp_types::state::TerminalLifecycleState {
     serde_json::from_value(json!({"status": "exited", "exitCode": 0})).unwrap()
 }

@@ -118,9 +118,14 @@ struct Model {
     link: Option<Seen>,
     expected: Expected,
     /// Frames that came on this link and were not acknowledged, with the place behind each.
-    unacked: Vec<(u64, Vec<Piece>, Vec<Happened<'static>>)>,
+    unacked: Vec<Arrived>,
+    /// The same of the link that came farthest, once it is gone.
+    delivered: Vec<Arrived>,
     acked: u64,
 }
+
+/// A frame that came: the place behind it, and what it holds.
+type Arrived = (u64, Vec<Piece>, Vec<Happened<'static>>);
 
 impl Model {
     fn new() -> Self {
@@ -135,6 +140,7 @@ impl Model {
             link: None,
             expected: Expected::default(),
             unacked: Vec::new(),
+            delivered: Vec::new(),
             acked: 0,
         }
     }
@@ -203,7 +209,11 @@ impl Model {
         if self.link.take().is_some() {
             self.outbox.detach();
             self.wire.clear();
-            self.unacked.clear();
+            let unacked = std::mem::take(&mut self.unacked);
+            let end = |all: &[Arrived]| all.last().map_or(0, |(end, ..)| *end);
+            if end(&unacked) > end(&self.delivered) {
+                self.delivered = unacked;
+            }
         }
     }
 
@@ -229,6 +239,18 @@ impl Model {
         });
         if left_of_past == 0 {
             self.check_past();
+        }
+    }
+
+    /// Whether something that was sent to a supervisor became the past instead of giving way.
+    fn look_for_settled(&mut self) {
+        let acked = self.outbox.acked();
+        if acked > self.acked {
+            assert!(self.link.is_none());
+            self.unacked = self.delivered.clone();
+            self.ack(acked);
+            self.unacked.clear();
+            assert_eq!(self.acked, acked);
         }
     }
 
@@ -451,6 +473,14 @@ impl Model {
     fn check_lost(&self, lost: &Lost<'_>) {
         let end = lost.offset + lost.places;
         assert!(lost.places > 0 && end <= self.made);
+        // Nothing gave way that a supervisor was sent; it may have been told of this before.
+        let is_older = |(place, ..): &Arrived| *place <= lost.offset;
+        let is_this = |(place, ..): &Arrived| *place == end;
+        assert!(
+            self.delivered.last().is_none_or(is_older)
+                || self.delivered.first().is_some_and(is_this),
+            "{lost:?}"
+        );
         let mut bytes = 0;
         let (mut finished, mut started, mut title) = (None, None, None);
         let mut can_detect = false;
@@ -512,6 +542,7 @@ impl Model {
                 }
                 self.expected.pieces.push((end, piece));
             }
+
             for event in events {
                 match event {
                     Happened::Directory(path) => self.expected.directory = Some(path.into_vec()),
@@ -520,6 +551,8 @@ impl Model {
                 }
             }
         }
+        let acked = self.acked;
+        self.delivered.retain(|(end, ..)| *end > acked);
     }
 
     fn step(&mut self, step: Step) {
@@ -557,6 +590,7 @@ impl Model {
             Step::RunFree => self.outbox.run_free(),
             Step::Attach => self.attach(),
         }
+        self.look_for_settled();
     }
 }
 

@@ -263,28 +263,60 @@ fn gap_takes_nothing_of_the_window() {
             .output(Vec::new(), &"x".repeat(OUTPUT_CHUNK_MAX))
             .unwrap();
     }
+    // It grows as long as nobody was sent it.
+    outbox.attach(greeting(), 0, false).unwrap();
+    outbox.detach();
+    outbox.run_free();
+    let chunk = "x".repeat(OUTPUT_CHUNK_MAX);
+    outbox.output(Vec::new(), &chunk).unwrap();
     outbox.attach(greeting(), 0, false).unwrap();
     let mut bytes = Vec::new();
     outbox.write_to(&mut bytes).unwrap();
-    assert_eq!(told(&bytes).len(), 3);
+    {
+        let told = told(&bytes);
+        let FromWorker::Lost(lost) = &told[0] else {
+            panic!("{:?}", told[0]);
+        };
+        assert_eq!((lost.offset, lost.bytes), (0, 99 * OUTPUT_CHUNK_MAX as u64));
+        assert_eq!(told.len(), 3);
+    }
     assert!(outbox.has_room());
-    // It may grow as long as nobody has acknowledged it.
+    // Then, with the first of what stands behind it, it is the past.
     outbox.detach();
     outbox.run_free();
-    outbox
-        .output(Vec::new(), &"x".repeat(100_000)[..OUTPUT_CHUNK_MAX])
-        .unwrap();
+    outbox.output(Vec::new(), &chunk).unwrap();
+    assert_eq!((outbox.past.len(), outbox.unsent.len()), (2, 2));
     outbox.attach(greeting(), 0, false).unwrap();
     bytes.clear();
     outbox.write_to(&mut bytes).unwrap();
-    let told = told(&bytes);
-    let FromWorker::Lost(lost) = &told[0] else {
-        panic!("{:?}", told[0]);
-    };
-    assert_eq!((lost.offset, lost.bytes), (0, 99 * OUTPUT_CHUNK_MAX as u64));
-    assert_eq!(told.len(), 3);
+    assert_eq!(
+        offsets(&bytes),
+        [100, 101].map(|frames| frames * OUTPUT_CHUNK_MAX as u64)
+    );
     outbox.ack(outbox.made).unwrap();
-    assert_eq!(outbox.past.len(), 3);
+    assert_eq!(outbox.past.len(), 4);
+}
+
+#[test]
+fn what_a_supervisor_was_sent_does_not_give_way() {
+    let mut outbox = attached();
+    outbox.output(Vec::new(), "shown\r\n").unwrap();
+    outbox.write_to(Vec::new()).unwrap();
+    // One byte of this is not sent.
+    outbox.output(Vec::new(), "cut off").unwrap();
+    let narrow = Narrow {
+        taken: &mut Vec::new(),
+        left: outbox.unsent[0].bytes.len() - 1,
+    };
+    outbox.write_to(narrow).unwrap();
+    outbox.detach();
+    outbox.run_free();
+    assert_eq!(outbox.acked, 0, "there is room for all");
+    for _ in 0..100 {
+        outbox.output(Vec::new(), &"x".repeat(4096)).unwrap();
+    }
+    assert_eq!((outbox.acked, outbox.past.len()), (7, 1));
+    assert_eq!(outbox.lost.as_ref().map(|lost| lost.offset), Some(7));
 }
 
 #[test]

@@ -64,9 +64,29 @@ impl Outbox {
             && !self.unsent.is_empty()
             && (self.weight > UNATTENDED_CHARS || self.unsent.len() > FRAMES_WINDOW)
         {
-            self.lose_first()?;
+            if !self.settle_delivered()? {
+                self.lose_first()?;
+            }
         }
         Ok(())
+    }
+
+    /// The oldest becomes the past instead of giving way, if a supervisor was sent all of it: clients
+    /// have probably seen it, for only every so often is something acknowledged.
+    fn settle_delivered(&mut self) -> Result<bool, WireError> {
+        let delivered = self.delivered;
+        if let Some(lost) = self.lost.take_if(|lost| lost::end(lost) <= delivered) {
+            self.acked = lost::end(&lost);
+            self.past.lost(lost);
+        }
+        let end = self.unsent.front().and_then(|frame| frame.kind.end());
+        let Some(end) = end.filter(|end| *end <= delivered) else {
+            return Ok(false);
+        };
+        if let Some(frame) = self.unsent.pop_front() {
+            self.settle(frame, end)?;
+        }
+        Ok(true)
     }
 
     fn lose_first(&mut self) -> Result<(), WireError> {
