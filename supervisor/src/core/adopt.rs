@@ -68,8 +68,9 @@ impl Adopted {
         let figures = &mut terminal.figures;
         figures.pty_reason = card.pty_reason;
         figures.runs(ago(kept.started_ms, now));
-        figures.output_bytes = kept.offset;
-        figures.input_bytes = kept.typed.came;
+        figures.before = card.bytes_before;
+        figures.output_bytes = card.bytes_before.0.saturating_add(kept.offset);
+        figures.input_bytes = card.bytes_before.1.saturating_add(kept.typed.came);
         let commands = kept.commands;
         terminal.commands.resume(
             commands.count,

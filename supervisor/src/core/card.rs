@@ -34,6 +34,9 @@ pub(super) struct Card {
     /// Whether it was its worker that ended, not its shell.
     #[serde(default)]
     pub crashed: bool,
+    /// Bytes that came out and went in before its present worker.
+    #[serde(default)]
+    pub bytes_before: (u64, u64),
 }
 
 impl Card {
@@ -51,6 +54,7 @@ impl Card {
             restarts: terminal.restarts,
             pty_reason: terminal.figures.pty_reason.clone(),
             crashed: terminal.is_crashed,
+            bytes_before: terminal.figures.before,
         };
         crate::ahp::rpc::to_json(&card).into_bytes()
     }

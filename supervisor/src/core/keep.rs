@@ -27,6 +27,7 @@ impl Core {
         terminal.kept_at = Some(now);
         terminal.phase = Phase::Keeping;
         terminal.place = 0;
+        terminal.figures.changes_worker();
         let ended = Some(Ended {
             status,
             was_pty: terminal.document.is_pty(),

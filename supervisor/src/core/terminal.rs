@@ -184,6 +184,8 @@ pub(super) struct Figures {
     running_since: Option<Instant>,
     pub output_bytes: u64,
     pub input_bytes: u64,
+    /// Of these, what came before its present worker, which does not know of it.
+    pub before: (u64, u64),
     /// When something was typed that no output has followed yet; of several, the first.
     typed_at: Option<Instant>,
     /// What its worker has in RAM, in bytes, when that was looked at last.
@@ -199,6 +201,7 @@ impl Figures {
             running_since: None,
             output_bytes: 0,
             input_bytes: 0,
+            before: (0, 0),
             typed_at: None,
             memory: None,
             pty_reason: None,
@@ -211,8 +214,14 @@ impl Figures {
         now.saturating_duration_since(self.accepted)
     }
 
+    /// It is to have another worker.
+    pub fn changes_worker(&mut self) {
+        self.before = (self.output_bytes, self.input_bytes);
+    }
+
     /// Its shell is to be started again.
     pub fn starts_again(&mut self, now: Instant) {
+        self.changes_worker();
         self.accepted = now;
         self.running_since = None;
     }

@@ -359,7 +359,16 @@ async fn exited_terminals_outlive_the_host_also_when_their_worker_had_died() {
         host.start_again();
         let entry = host.ps_entry(&crashed.uri);
         for member in [
-            "state", "exitCode", "signal", "title", "claim", "cols", "cwd", "id",
+            "state",
+            "exitCode",
+            "signal",
+            "title",
+            "claim",
+            "cols",
+            "cwd",
+            "id",
+            "outputBytes",
+            "inputBytes",
         ] {
             assert_eq!(entry[member], before[member], "{member}");
         }
