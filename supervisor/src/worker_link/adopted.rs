@@ -22,13 +22,18 @@ const ROUND_TIME: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 struct Handle(AsyncFd<OwnedFd>);
 
+/// A descriptor of the process that has this number now.
+fn open(pid: u32) -> io::Result<OwnedFd> {
+    let pid = i32::try_from(pid)
+        .ok()
+        .and_then(Pid::from_raw)
+        .ok_or_else(|| io::Error::other("no process has this number"))?;
+    Ok(pidfd_open(pid, PidfdFlags::NONBLOCK)?)
+}
+
 impl Handle {
     fn open(pid: u32) -> io::Result<Self> {
-        let pid = i32::try_from(pid)
-            .ok()
-            .and_then(Pid::from_raw)
-            .ok_or_else(|| io::Error::other("no process has this number"))?;
-        let process = pidfd_open(pid, PidfdFlags::NONBLOCK)?;
+        let process = open(pid)?;
         // Deprecated because a type could change its descriptor while it is registered; this one owns
         // one and keeps it. The replacement is unsafe code, which this program has none of.
         #[allow(deprecated)]
@@ -97,7 +102,7 @@ impl Adopted {
     /// who is in the session and has started before that is one of its processes.
     pub async fn end_leftovers(&self, id: &str) {
         let session = self.shell.zip(super::stat::now());
-        let is_member = |pid: u32| {
+        let is_member = move |pid: u32| {
             let (Some(((leader, known), died)), Some(stat)) = (session, Stat::of(pid)) else {
                 return false;
             };
@@ -105,44 +110,57 @@ impl Adopted {
                 && !stat.is_dead
                 && (known.started..=died).contains(&stat.started)
         };
-        end_all(
-            || {
-                let members = super::stat::all()
-                    .map(|(pid, _)| pid)
-                    .filter(|pid| is_member(*pid));
-                let mut all: Vec<u32> = members.collect();
-                all.extend(marked::of(id, self.reaper));
-                all
-            },
-            |pid| is_member(pid) || marked::is_marked(pid, id),
-        )
+        let (id, reaper) = (id.to_owned(), self.reaper);
+        let find = {
+            let id = id.clone();
+            move || {
+                let all = super::stat::all().map(|(pid, _)| pid);
+                let mut found: Vec<u32> = all.filter(|pid| is_member(*pid)).collect();
+                found.extend(marked::of(&id, reaper));
+                found
+            }
+        };
+        end_all(find, move |pid| {
+            is_member(pid) || marked::is_marked(pid, &id)
+        })
         .await;
     }
 }
 
 /// Ends what was left by a worker that died while no supervisor ran.
 pub(super) async fn end_marked(id: &str) {
-    end_all(|| marked::of(id, None), |pid| marked::is_marked(pid, id)).await;
+    let (id, again) = (id.to_owned(), id.to_owned());
+    let find = move || marked::of(&id, None);
+    end_all(find, move |pid| marked::is_marked(pid, &again)).await;
 }
 
 /// Kills what `find` finds until nothing is found any more, for a bounded time. `is_one` looks
-/// again, now that a descriptor means one process.
-async fn end_all(find: impl Fn() -> Vec<u32>, is_one: impl Fn(u32) -> bool) {
-    for _ in 0..ROUNDS {
-        let found = find();
-        if found.is_empty() {
-            return;
-        }
-        for pid in found {
-            let Ok(handle) = Handle::open(pid) else {
-                continue;
-            };
-            if is_one(pid)
-                && let Err(error) = handle.kill()
-            {
-                tracing::debug!(pid, %error, "a leftover process had ended");
+/// again, now that a descriptor means one process. Beside everything else: reading all of /proc
+/// takes milliseconds.
+async fn end_all(
+    find: impl Fn() -> Vec<u32> + Send + 'static,
+    is_one: impl Fn(u32) -> bool + Send + 'static,
+) {
+    let ended = tokio::task::spawn_blocking(move || {
+        for _ in 0..ROUNDS {
+            let found = find();
+            if found.is_empty() {
+                return;
             }
+            for pid in found {
+                let Ok(process) = open(pid) else {
+                    continue;
+                };
+                if is_one(pid)
+                    && let Err(error) = pidfd_send_signal(&process, Signal::KILL)
+                {
+                    tracing::debug!(pid, %error, "a leftover process had ended");
+                }
+            }
+            std::thread::sleep(ROUND_TIME);
         }
-        tokio::time::sleep(ROUND_TIME).await;
+    });
+    if let Err(error) = ended.await {
+        tracing::warn!(%error, "what a dead worker left could not be ended");
     }
 }
