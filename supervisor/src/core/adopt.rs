@@ -59,6 +59,8 @@ impl Adopted {
         let shell = PathBuf::from(card.shell);
         let mut terminal = Terminal::new(id, card.uri, shell, Phase::Live, document, now);
         terminal.named = card.named;
+        // A text that is no time counts as now: after every terminal that has one.
+        terminal.created = card.created_at.parse().unwrap_or(terminal.created);
         terminal.created_at = card.created_at;
         terminal.restarts = card.restarts;
         terminal.place = kept.offset;

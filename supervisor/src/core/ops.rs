@@ -168,8 +168,8 @@ impl Core {
     /// `{"supervisor":{…},"terminals":[…]}`; members are only ever added (design.md).
     fn terminals_report(&self, now: Instant) -> String {
         let terminals: Vec<Value> = self
-            .terminals
-            .values()
+            .by_age()
+            .into_iter()
             .map(|terminal| {
                 let mut report = self.terminal_report(terminal);
                 if let Some(members) = report.as_object_mut() {

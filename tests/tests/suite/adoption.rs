@@ -83,6 +83,46 @@ async fn s36_a_shutdown_names_what_it_leaves_alone_and_the_next_host_has_it() {
     host.stop();
 }
 
+/// The titles in `ps` and in the root state.
+async fn titles(host: &Host) -> [Vec<String>; 2] {
+    let raw = Raw::open(host).await;
+    let params = json!({"channel": "ahp-root://"});
+    let root = raw.request("subscribe", params).await.unwrap();
+    [
+        host.ps()["terminals"].clone(),
+        root["snapshot"]["state"]["terminals"].clone(),
+    ]
+    .map(|list| {
+        let list = list.as_array().unwrap().iter();
+        list.map(|entry| entry["title"].as_str().unwrap().to_owned())
+            .collect()
+    })
+}
+
+#[tokio::test]
+async fn terminals_are_listed_in_the_order_of_their_creation_also_when_taken_over_late() {
+    let mut host = Host::dash();
+    let names: Vec<String> = (1..=12).map(|number| format!("number {number}")).collect();
+    for name in &names {
+        let opened = host.cli(&["new", "--no-wait", "--name", name]);
+        assert!(opened.status.success(), "{opened:?}");
+    }
+    let late = host.ps()["terminals"][2]["workerPid"].as_i64().unwrap();
+    let late = i32::try_from(late).unwrap();
+    signal(late, Signal::SIGSTOP);
+    host.crash();
+    host.start_again();
+    let mut others = names.clone();
+    others.remove(2);
+    assert_eq!(titles(&host).await, [others.clone(), others]);
+    signal(late, Signal::SIGCONT);
+    poll_for("it is taken over", 2 * DEADLINE, || {
+        unadopted(&host).is_empty().then_some(())
+    });
+    assert_eq!(titles(&host).await, [names.clone(), names]);
+    host.stop();
+}
+
 #[tokio::test]
 async fn a_stopped_worker_is_shown_as_unresponsive_also_when_it_was_taken_over() {
     let mut host = Host::dash();
