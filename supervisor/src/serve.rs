@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use futures_util::FutureExt as _;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::stat::{Mode, umask};
 use serde_json::json;
@@ -28,6 +29,8 @@ use crate::service;
 use crate::token::ConnectionToken;
 
 const DEFAULT_LISTEN: &str = "127.0.0.1:9190";
+/// Said when a host ends and touches nothing any more.
+const AT_ONCE: &str = "leaving at once; terminals are not touched";
 const DEFAULT_KEEP_EXITED: Duration = Duration::from_secs(3600);
 
 /// How the server was told to end.
@@ -142,8 +145,13 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     for listener in listeners {
         tasks.spawn(front.clone().serve(listener));
     }
+    // Shared, because an orderly end that comes meanwhile goes on with it.
+    let adoption = {
+        let host = host.clone();
+        async move { host.adopt().await }.shared()
+    };
     let probed = tokio::select! {
-        (verdict, ()) = async { tokio::join!(host.ask_probe(), host.adopt()) } => Ok(verdict.works()),
+        (verdict, ()) = async { tokio::join!(host.ask_probe(), adoption.clone()) } => Ok(verdict.works()),
         end = signals.wait(&host) => Err(end),
     };
     let pty = match probed {
@@ -153,13 +161,26 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
             return Err(PtyRequired(host.ptys.refusal()).into());
         }
         Ok(pty) => pty,
-        Err(End::AtOnce) => return Ok(()),
+        Err(End::AtOnce) => {
+            tracing::info!("{AT_ONCE}");
+            return Ok(());
+        }
         Err(End::Orderly | End::Detach) => {
+            service::stopping();
+            tracing::info!("ending");
             host.set_stage(Stage::Ending);
-            // Some may have been taken over already.
-            if args.on_exit != Some(OnExit::Keep) && !host.end_terminals().await {
-                tracing::warn!("some terminals did not end in time");
+            if args.on_exit != Some(OnExit::Keep) {
+                // All terminals end with this host: also those that it has not taken over yet.
+                tokio::select! {
+                    () = adoption => {}
+                    _ = signals.wait(&host) => {
+                        tracing::info!("{AT_ONCE}");
+                        return Ok(());
+                    }
+                }
+                end_terminals(&host).await;
             }
+            name_left_alone(&host);
             tidy(&host, &runtime, &sockets).await;
             return Ok(());
         }
@@ -195,7 +216,7 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     };
     service::stopping();
     if end == End::AtOnce {
-        tracing::info!("leaving at once; terminals are not touched");
+        tracing::info!("{AT_ONCE}");
         return Ok(());
     }
     tracing::info!("ending");
@@ -206,9 +227,10 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
             "terminals run on; the next serve over this runtime directory takes them over"
         );
         host.with_core(|core, _, _| core.detach());
-    } else if !host.end_terminals().await {
-        tracing::warn!("some terminals did not end in time");
+    } else {
+        end_terminals(&host).await;
     }
+    name_left_alone(&host);
     tasks.abort_all();
     while tasks.join_next().await.is_some() {}
     for socket in &sockets {
@@ -226,6 +248,20 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct PtyRequired(String);
+
+async fn end_terminals(host: &Host) {
+    if !host.end_terminals().await {
+        tracing::warn!("some terminals did not end in time");
+    }
+}
+
+/// Workers that were not taken over run on when this host has ended: whoever wanted everything to end
+/// must hear of them.
+fn name_left_alone(host: &Host) {
+    for (socket, reason) in host.with_core(|core, _, _| core.unadopted().clone()) {
+        tracing::warn!(%socket, %reason, "this host ends, and a worker that it left alone does not");
+    }
+}
 
 /// Leaves nothing behind: no socket, no process of a probe or of a dead worker.
 async fn tidy(host: &Host, runtime: &RuntimeDir, sockets: &[PathBuf]) {

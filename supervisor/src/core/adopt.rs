@@ -162,6 +162,10 @@ impl Core {
         self.terminals.insert(key, terminal);
         self.metrics.workers_adopted.one();
         self.root_list_changed();
+        if self.shutting_down {
+            // It answered late, when the others had been told to end already.
+            self.end(key, None, effects);
+        }
         Some((key, Running { link, shared }))
     }
 

@@ -1,7 +1,7 @@
 //! What operators see: the answer to `x-shellward/terminals`, which is `ps --json`, and the numbers
 //! of this moment.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -96,6 +96,12 @@ impl Core {
             None => self.unadopted.remove(socket),
         };
         before != reason
+    }
+
+    /// These workers, by their sockets, and why.
+    #[must_use]
+    pub fn unadopted(&self) -> &BTreeMap<String, String> {
+        &self.unadopted
     }
 
     /// These workers, as operators see them: `[{"socket","reason"}]`.

@@ -363,3 +363,12 @@ fn lists_are_in_the_order_of_creation_whatever_the_order_of_adoption() {
     let state = &root["result"]["snapshot"]["state"];
     assert_eq!(uris(&state["terminals"], "resource"), wanted);
 }
+
+#[test]
+fn a_terminal_that_is_taken_over_while_the_host_ends_ends_too() {
+    let mut bench = Bench::new();
+    assert!(bench.core.end_all(&mut bench.effects));
+    let (key, _) = adopt(&mut bench, &kept(card(false)), vec![]);
+    assert!(bench.effects.contains(&Effect::WatchEnd(key)));
+    assert!(!bench.core.end_all(&mut bench.effects), "it is waited for");
+}
