@@ -122,8 +122,9 @@ Examples:
     /// A terminal that was ended by a signal has exit code 128, and the signal's name is printed on
     /// stderr; a command that was has 128 and the signal's number, as shells tell it. 1 stands for
     /// an exit code that is not known, with a message. 3: this terminal does not tell commands
-    /// apart, or the host went away and neither it nor the terminal came back within 30 s; a host
-    /// that is started again meanwhile changes nothing. 124: not within --timeout.
+    /// apart, or the host ended and its terminals with it, or it went away and neither it nor the
+    /// terminal came back within 30 s; a host that is started again meanwhile changes nothing. 124:
+    /// not within --timeout.
     #[command(after_help = "\
 Examples:
   shellward send build 'make test\\r'

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::NoCommandDetection;
 use super::client::{Client, NotAvailable};
-use super::commands::{NO_COMMAND_YET, PATIENCE, QUIET, entry, locate};
+use super::commands::{NO_COMMAND_YET, PATIENCE, QUIET, entry, locate, report};
 use crate::ahp::names;
 use crate::config::time;
 
@@ -50,6 +50,11 @@ enum Newest {
     Running(String),
     Finished(Option<i64>),
 }
+
+/// The terminal is off the list.
+#[derive(Debug, thiserror::Error)]
+#[error("somebody disposed the terminal")]
+struct Disposed;
 
 /// What a wait has come to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,14 +112,14 @@ impl Awaited {
     /// Takes in a message of the host; the end of the command that ran, if it came with it.
     ///
     /// # Errors
-    /// The terminal is there no more.
+    /// [`Disposed`].
     fn take(&mut self, message: &Value) -> anyhow::Result<Option<End>> {
         let params = &message["params"];
         let action = &params["action"];
         if params["channel"].as_str().is_some_and(names::is_root) {
             let listed = action["terminals"].as_array();
             if listed.is_some_and(|list| list.iter().all(|entry| entry["resource"] != *self.uri)) {
-                bail!("somebody disposed the terminal");
+                return Err(Disposed.into());
             }
         }
         if params["channel"] != *self.uri {
@@ -144,6 +149,27 @@ impl Awaited {
 
 /// Waits, also over a restart of the host; what to exit with.
 pub(super) async fn wait(
+    client: &mut Client,
+    args: &Wait,
+    runtime_dir: Option<&Path>,
+) -> anyhow::Result<u8> {
+    match wait_for_end(client, args, runtime_dir).await {
+        Err(error) if error.is::<Disposed>() => Err(whose_doing(client, error).await),
+        other => other,
+    }
+}
+
+/// A host that ends takes its terminals off the list first, and closes connections seconds later, when
+/// all have ended. So it is asked whether it does; where it is gone already, it did.
+async fn whose_doing(client: &mut Client, disposed: anyhow::Error) -> anyhow::Error {
+    match report(client).await {
+        Ok(report) if report["supervisor"]["ending"] == true => NotAvailable::Ended.into(),
+        Err(error) if is_lost(&error) => NotAvailable::Ended.into(),
+        _ => disposed,
+    }
+}
+
+async fn wait_for_end(
     client: &mut Client,
     args: &Wait,
     runtime_dir: Option<&Path>,

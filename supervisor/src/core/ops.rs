@@ -198,6 +198,7 @@ impl Core {
             .collect();
         let mut about = self.settings.about.clone();
         about["unadopted"] = self.left_alone();
+        about["ending"] = json!(self.shutting_down);
         json!({ "supervisor": about, "terminals": terminals }).to_string()
     }
 
