@@ -15,8 +15,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::clients_file::ClientsFile;
 use crate::config::{
-    Address, Claims, From, MarksMode, OnExit, PtyMode, Restart, ServeArgs, ShellIntegration,
-    binding, check_shell, time,
+    Address, Claims, ConfigError, From, MarksMode, OnExit, PtyMode, Restart, ServeArgs,
+    ShellIntegration, binding, check_shell, time,
 };
 use crate::core::Settings;
 use crate::front::door::Policy;
@@ -66,6 +66,7 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     let keep_exited = duration("keep-exited", &args.keep_exited, DEFAULT_KEEP_EXITED)?;
     let reattach_grace = duration("reattach-grace", &args.reattach_grace, REATTACH_GRACE)?;
     let orphan_timeout = duration("orphan-timeout", &args.orphan_timeout, ORPHAN_TIMEOUT)?;
+    let addresses = addresses(&args.listen)?;
     let runtime = RuntimeDir::open(&rundir::runtime_dir(args.runtime_dir.clone())?)?;
     let state_dir = std::path::absolute(rundir::state_dir(args.state_dir.clone())?)?;
     rundir::private_dir(&state_dir)?;
@@ -77,7 +78,7 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     }
     // Before any socket is there: a state directory that cannot be written is found out here.
     let epoch = rundir::next_epoch(&state_dir, runtime.path())?;
-    let (listeners, host_names) = listen(&args, &runtime, token.is_some()).await?;
+    let (listeners, host_names) = listen(addresses, &runtime, token.is_some()).await?;
     // From here on no relative path is used; a directory that is removed must not hold us up
     // (field case S-26).
     std::env::set_current_dir("/").context("cannot change to /")?;
@@ -414,20 +415,23 @@ fn token(
     Ok((Some(ConnectionToken::read_or_make(&path)?), Some(path)))
 }
 
+/// Where to listen, each address with its text.
+fn addresses(given: &[String]) -> Result<Vec<(String, Address)>, ConfigError> {
+    let default = [DEFAULT_LISTEN.to_owned()];
+    let texts = if given.is_empty() { &default } else { given };
+    let with_text = |text: &String| Ok((text.clone(), Address::parse(text)?));
+    texts.iter().map(with_text).collect()
+}
+
 async fn listen(
-    args: &ServeArgs,
+    addresses: Vec<(String, Address)>,
     runtime: &RuntimeDir,
     has_token: bool,
 ) -> anyhow::Result<(Vec<Listener>, Vec<String>)> {
-    let addresses = if args.listen.is_empty() {
-        vec![DEFAULT_LISTEN.to_owned()]
-    } else {
-        args.listen.clone()
-    };
     let mut listeners = Vec::new();
     let mut names = Vec::new();
-    for text in &addresses {
-        match Address::parse(text)? {
+    for (text, address) in addresses {
+        match address {
             Address::Tcp { address, host } => {
                 if !has_token && !address.ip().is_loopback() {
                     bail!(

@@ -166,6 +166,39 @@ Examples:
     Shutdown,
 }
 
+/// A command that no host could make sense of: exit code 2, as where clap finds that out.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct WrongUsage(String);
+
+impl Ops {
+    /// Finds out what is wrong with a command before any host is asked. What is to be typed is `raw`
+    /// afterwards, unless it comes from stdin.
+    fn checked(mut self) -> anyhow::Result<Self> {
+        let terminals = match &self {
+            Self::Send { terminal, .. }
+            | Self::Rename { terminal, .. }
+            | Self::Clear { terminal }
+            | Self::Read(Read { terminal, .. })
+            | Self::Wait(Wait { terminal, .. }) => std::slice::from_ref(terminal),
+            Self::Kill { terminals } | Self::Restart { terminals } => terminals,
+            Self::Ps { .. } | Self::New(_) | Self::Shutdown => &[],
+        };
+        if terminals.iter().any(String::is_empty) {
+            return Err(WrongUsage("the name of the terminal is empty".to_owned()).into());
+        }
+        match &mut self {
+            Self::Send { text, raw, .. } if !*raw && text != "-" => {
+                *text = escapes::unescape(text).map_err(WrongUsage)?;
+                *raw = true;
+            }
+            Self::Wait(wait) => drop(wait.limit()?),
+            _ => {}
+        }
+        Ok(self)
+    }
+}
+
 /// `shellward new`
 #[derive(Debug, Args)]
 pub struct New {

@@ -12,7 +12,7 @@ use super::NoCommandDetection;
 use super::client::{Client, NotAvailable};
 use super::commands::{NO_COMMAND_YET, PATIENCE, QUIET, entry, locate, report};
 use crate::ahp::names;
-use crate::config::time;
+use crate::config::{ConfigError, time};
 
 /// What timeout(1) exits with.
 const TIMED_OUT: u8 = 124;
@@ -41,6 +41,17 @@ pub struct Wait {
     /// With --command: if no command runs, do not wait for one to start
     #[arg(long, requires = "command")]
     pub no_wait: bool,
+}
+
+impl Wait {
+    /// How long to wait at most.
+    ///
+    /// # Errors
+    /// `--timeout` is no time.
+    pub(super) fn limit(&self) -> Result<Duration, ConfigError> {
+        let given = self.timeout.as_ref().map(|text| time("timeout", text));
+        Ok(given.transpose()?.unwrap_or(FOR_EVER).min(FOR_EVER))
+    }
 }
 
 /// The newest command of a terminal.
@@ -174,11 +185,7 @@ async fn wait_for_end(
     args: &Wait,
     runtime_dir: Option<&Path>,
 ) -> anyhow::Result<u8> {
-    let limit = match &args.timeout {
-        Some(text) => time("timeout", text)?,
-        None => FOR_EVER,
-    };
-    let deadline = Instant::now() + limit.min(FOR_EVER);
+    let deadline = Instant::now() + args.limit()?;
     let uri = locate(client, &args.terminal).await?.uri;
     let mut awaited = attach(client, &uri).await?;
     let end = loop {
