@@ -240,7 +240,7 @@ impl Core {
             "initialize" if !initialized => self.initialize(&call, now),
             "reconnect" if !initialized => self.reconnect(&call, now),
             _ if !initialized => Err(RpcError::not_now(
-                "initialize first; before that only ping is served",
+                "initialize or reconnect first; before that only ping is served",
             )),
             "initialize" | "reconnect" => {
                 Err(RpcError::not_now("this connection is initialized already"))
