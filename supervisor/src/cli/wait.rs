@@ -220,10 +220,13 @@ async fn wait_for_end(
     };
     match end {
         None => {
-            super::say(&format!(
-                "not within {}",
-                args.timeout.as_deref().unwrap_or("")
-            ));
+            let given = args.timeout.as_deref().unwrap_or_default();
+            let unit = if given.ends_with(|c: char| c.is_ascii_digit()) {
+                " s"
+            } else {
+                ""
+            };
+            super::say(&format!("not within {given}{unit}"));
             Ok(TIMED_OUT)
         }
         Some(End::Command(code)) => Ok(exit_code("command", code)),

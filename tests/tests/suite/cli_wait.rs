@@ -169,8 +169,10 @@ fn a_terminal_without_commands_says_what_is_missing() {
 fn wait_ends_with_the_terminal_and_its_exit_code() {
     let host = dash();
     let waiting = start(&host, &["wait", "x"]);
-    let command = start(&host, &["wait", "x", "--timeout", "0"]);
-    assert_eq!(code(&command.wait_with_output().unwrap()).0, 124);
+    for (given, words) in [("0", "0 s"), ("0m", "0m")] {
+        let told = code(&host.cli(&["wait", "x", "--timeout", given]));
+        assert_eq!(told, (124, format!("shellward: not within {words}\n")));
+    }
     line(&host, "x", "exit 9");
     assert_eq!(code(&waiting.wait_with_output().unwrap()).0, 9);
     assert_eq!(code(&host.cli(&["wait", "x"])).0, 9, "it has ended already");
