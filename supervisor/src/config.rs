@@ -133,7 +133,10 @@ pub enum ConfigError {
         /// What is wrong, with the line.
         detail: String,
     },
-    /// A value makes no sense.
+    /// A name of `--listen` is not known, now: it may be later.
+    #[error("--listen {0:?}: no such address; write HOST:PORT, e.g. 127.0.0.1:9190, or unix:PATH")]
+    NoAddress(String),
+    /// A value makes no sense: wrong usage.
     #[error("--{flag} {value:?}: {reason}")]
     Value {
         /// The flag, or the key of the file.
@@ -298,15 +301,14 @@ impl Address {
         }
         let host = text
             .rsplit_once(':')
+            .filter(|(_, port)| port.parse::<u16>().is_ok())
             .map(|(host, _)| host)
             .ok_or_else(|| wrong("write HOST:PORT, e.g. 127.0.0.1:9190, or unix:PATH"))?;
         let address = text
             .to_socket_addrs()
             .ok()
             .and_then(|mut found| found.next())
-            .ok_or_else(|| {
-                wrong("no such address; write HOST:PORT, e.g. 127.0.0.1:9190, or unix:PATH")
-            })?;
+            .ok_or_else(|| ConfigError::NoAddress(text.to_owned()))?;
         Ok(Self::Tcp {
             address,
             host: host.to_owned(),

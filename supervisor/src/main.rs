@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use shellward::cli::{Cli, Command, NoCommandDetection, NoPty, NotAvailable};
-use shellward::config::{LogFormat, ServeArgs};
+use shellward::cli::{Cli, Command, NoCommandDetection, NoPty, NotAvailable, WrongUsage};
+use shellward::config::{ConfigError, LogFormat, ServeArgs};
 use shellward::log::{JsonLines, Log};
 use shellward::serve::PtyRequired;
 use shellward::{cli, serve};
@@ -38,7 +38,13 @@ fn code_of(error: &anyhow::Error) -> u8 {
         || error.is::<PtyRequired>()
         || error.is::<NoPty>()
         || error.is::<NoCommandDetection>();
-    if not_available { 3 } else { 1 }
+    let wrong_usage =
+        error.is::<WrongUsage>() || matches!(error.downcast_ref(), Some(ConfigError::Value { .. }));
+    match (not_available, wrong_usage) {
+        (true, _) => 3,
+        (false, true) => 2,
+        (false, false) => 1,
+    }
 }
 
 /// Serves; what to exit with.

@@ -32,6 +32,17 @@ pub enum DirError {
         #[source]
         source: io::Error,
     },
+    /// How often hosts have started is written there and cannot be read.
+    #[error(
+        "cannot read the epoch file {path}; make it readable, or remove it: the numbers of messages then go on from the epoch file of the other directory (state or runtime), or start over if there is none, and clients of the host before get snapshots"
+    )]
+    Epoch {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
     /// Somebody else could change it.
     #[error(
         "{0} must be a directory that belongs to this user and that nobody else can enter (mode 700); choose another one"
@@ -251,20 +262,18 @@ pub fn next_epoch(state_dir: &Path, runtime_dir: &Path) -> Result<u64, DirError>
 
 fn read_epoch(directory: &Path) -> Result<u64, DirError> {
     let path = directory.join("epoch");
-    let mut text = String::new();
-    match File::open(&path) {
-        Ok(file) => {
-            file.take(32)
-                .read_to_string(&mut text)
-                .map_err(io_error("read", &path))?;
-        }
+    let mut bytes = Vec::new();
+    let read = File::open(&path).and_then(|file| file.take(32).read_to_end(&mut bytes));
+    match read {
+        Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-        Err(error) => return Err(io_error("read", &path)(error)),
+        Err(source) => return Err(DirError::Epoch { path, source }),
     }
     // A damaged file (an empty one, after the machine lost its power) must not make serverSeq go
     // back: the hours since 1970 are far ahead of any count of starts.
-    let last = text.trim().parse::<u64>();
-    Ok(last.unwrap_or_else(|_| hours_of(SystemTime::now())))
+    let text = std::str::from_utf8(&bytes).ok();
+    let last = text.and_then(|text| text.trim().parse::<u64>().ok());
+    Ok(last.unwrap_or_else(|| hours_of(SystemTime::now())))
 }
 
 fn write_epoch(directory: &Path, epoch: u64) -> Result<(), DirError> {
@@ -309,12 +318,31 @@ mod tests {
         fs::remove_file(run.path().join("epoch")).unwrap();
         // More starts than one every half hour for ten years.
         let many = 10 * 365 * 48;
-        for damage in ["rubbish", "", "-1", "99999999999999999999999"] {
+        for damage in [
+            &b"rubbish"[..],
+            b"",
+            b"-1",
+            b"99999999999999999999999",
+            b"\xff\xfe",
+        ] {
             fs::remove_file(run.path().join("epoch")).ok();
             fs::write(dir.path().join("epoch"), damage).unwrap();
             let epoch = next_epoch(dir.path()).unwrap();
             assert!(epoch > many, "{damage:?}: {epoch}");
             assert_eq!(next_epoch(dir.path()).unwrap(), epoch + 1);
+        }
+    }
+
+    #[test]
+    fn an_epoch_that_cannot_be_read_says_what_to_do() {
+        let [state, run] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        fs::create_dir(state.path().join("epoch")).unwrap();
+        let error = next_epoch(state.path(), run.path()).unwrap_err();
+        assert!(matches!(error, DirError::Epoch { .. }));
+        let words = error.to_string();
+        let path = state.path().join("epoch").display().to_string();
+        for said in [&path, "remove it", "snapshots"] {
+            assert!(words.contains(said), "{words}");
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use futures_util::FutureExt as _;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::stat::{Mode, umask};
 use serde_json::json;
@@ -14,8 +15,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::clients_file::ClientsFile;
 use crate::config::{
-    Address, Claims, From, MarksMode, OnExit, PtyMode, Restart, ServeArgs, ShellIntegration,
-    binding, check_shell, time,
+    Address, Claims, ConfigError, From, MarksMode, OnExit, PtyMode, Restart, ServeArgs,
+    ShellIntegration, binding, check_shell, time,
 };
 use crate::core::Settings;
 use crate::front::door::Policy;
@@ -28,6 +29,8 @@ use crate::service;
 use crate::token::ConnectionToken;
 
 const DEFAULT_LISTEN: &str = "127.0.0.1:9190";
+/// Said when a host ends and touches nothing any more.
+const AT_ONCE: &str = "leaving at once; terminals are not touched";
 const DEFAULT_KEEP_EXITED: Duration = Duration::from_secs(3600);
 
 /// How the server was told to end.
@@ -63,6 +66,7 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     let keep_exited = duration("keep-exited", &args.keep_exited, DEFAULT_KEEP_EXITED)?;
     let reattach_grace = duration("reattach-grace", &args.reattach_grace, REATTACH_GRACE)?;
     let orphan_timeout = duration("orphan-timeout", &args.orphan_timeout, ORPHAN_TIMEOUT)?;
+    let addresses = addresses(&args.listen)?;
     let runtime = RuntimeDir::open(&rundir::runtime_dir(args.runtime_dir.clone())?)?;
     let state_dir = std::path::absolute(rundir::state_dir(args.state_dir.clone())?)?;
     rundir::private_dir(&state_dir)?;
@@ -74,7 +78,7 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     }
     // Before any socket is there: a state directory that cannot be written is found out here.
     let epoch = rundir::next_epoch(&state_dir, runtime.path())?;
-    let (listeners, host_names) = listen(&args, &runtime, token.is_some()).await?;
+    let (listeners, host_names) = listen(addresses, &runtime, token.is_some()).await?;
     // From here on no relative path is used; a directory that is removed must not hold us up
     // (field case S-26).
     std::env::set_current_dir("/").context("cannot change to /")?;
@@ -142,8 +146,13 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     for listener in listeners {
         tasks.spawn(front.clone().serve(listener));
     }
+    // Shared, because an orderly end that comes meanwhile goes on with it.
+    let adoption = {
+        let host = host.clone();
+        async move { host.adopt().await }.shared()
+    };
     let probed = tokio::select! {
-        (verdict, ()) = async { tokio::join!(host.ask_probe(), host.adopt()) } => Ok(verdict.works()),
+        (verdict, ()) = async { tokio::join!(host.ask_probe(), adoption.clone()) } => Ok(verdict.works()),
         end = signals.wait(&host) => Err(end),
     };
     let pty = match probed {
@@ -153,13 +162,26 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
             return Err(PtyRequired(host.ptys.refusal()).into());
         }
         Ok(pty) => pty,
-        Err(End::AtOnce) => return Ok(()),
+        Err(End::AtOnce) => {
+            tracing::info!("{AT_ONCE}");
+            return Ok(());
+        }
         Err(End::Orderly | End::Detach) => {
+            service::stopping();
+            tracing::info!("ending");
             host.set_stage(Stage::Ending);
-            // Some may have been taken over already.
-            if args.on_exit != Some(OnExit::Keep) && !host.end_terminals().await {
-                tracing::warn!("some terminals did not end in time");
+            if args.on_exit != Some(OnExit::Keep) {
+                // All terminals end with this host: also those that it has not taken over yet.
+                tokio::select! {
+                    () = adoption => {}
+                    _ = signals.wait(&host) => {
+                        tracing::info!("{AT_ONCE}");
+                        return Ok(());
+                    }
+                }
+                end_terminals(&host).await;
             }
+            name_left_alone(&host);
             tidy(&host, &runtime, &sockets).await;
             return Ok(());
         }
@@ -195,7 +217,7 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     };
     service::stopping();
     if end == End::AtOnce {
-        tracing::info!("leaving at once; terminals are not touched");
+        tracing::info!("{AT_ONCE}");
         return Ok(());
     }
     tracing::info!("ending");
@@ -206,9 +228,10 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
             "terminals run on; the next serve over this runtime directory takes them over"
         );
         host.with_core(|core, _, _| core.detach());
-    } else if !host.end_terminals().await {
-        tracing::warn!("some terminals did not end in time");
+    } else {
+        end_terminals(&host).await;
     }
+    name_left_alone(&host);
     tasks.abort_all();
     while tasks.join_next().await.is_some() {}
     for socket in &sockets {
@@ -226,6 +249,20 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct PtyRequired(String);
+
+async fn end_terminals(host: &Host) {
+    if !host.end_terminals().await {
+        tracing::warn!("some terminals did not end in time");
+    }
+}
+
+/// Workers that were not taken over run on when this host has ended: whoever wanted everything to end
+/// must hear of them.
+fn name_left_alone(host: &Host) {
+    for (socket, reason) in host.with_core(|core, _, _| core.unadopted().clone()) {
+        tracing::warn!(%socket, %reason, "this host ends, and a worker that it left alone does not");
+    }
+}
 
 /// Leaves nothing behind: no socket, no process of a probe or of a dead worker.
 async fn tidy(host: &Host, runtime: &RuntimeDir, sockets: &[PathBuf]) {
@@ -378,20 +415,23 @@ fn token(
     Ok((Some(ConnectionToken::read_or_make(&path)?), Some(path)))
 }
 
+/// Where to listen, each address with its text.
+fn addresses(given: &[String]) -> Result<Vec<(String, Address)>, ConfigError> {
+    let default = [DEFAULT_LISTEN.to_owned()];
+    let texts = if given.is_empty() { &default } else { given };
+    let with_text = |text: &String| Ok((text.clone(), Address::parse(text)?));
+    texts.iter().map(with_text).collect()
+}
+
 async fn listen(
-    args: &ServeArgs,
+    addresses: Vec<(String, Address)>,
     runtime: &RuntimeDir,
     has_token: bool,
 ) -> anyhow::Result<(Vec<Listener>, Vec<String>)> {
-    let addresses = if args.listen.is_empty() {
-        vec![DEFAULT_LISTEN.to_owned()]
-    } else {
-        args.listen.clone()
-    };
     let mut listeners = Vec::new();
     let mut names = Vec::new();
-    for text in &addresses {
-        match Address::parse(text)? {
+    for (text, address) in addresses {
+        match address {
             Address::Tcp { address, host } => {
                 if !has_token && !address.ip().is_loopback() {
                     bail!(

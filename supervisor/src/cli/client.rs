@@ -40,6 +40,9 @@ pub enum NotAvailable {
     /// The connection ended in mid-air.
     #[error("the connection to the host is lost: {0}")]
     Lost(String),
+    /// It ended in order.
+    #[error("the host ended, and its terminals with it")]
+    Ended,
     /// It was lost, and what was waited for is not to be found again.
     #[error("{0}")]
     NotBack(String),

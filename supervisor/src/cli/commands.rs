@@ -15,7 +15,7 @@ use super::ps::ps;
 use super::read::read;
 use super::target::{Listed, find};
 use super::wait::wait;
-use super::{New, Ops, escapes};
+use super::{New, Ops};
 use crate::ahp::names::OWN_CLIENTS;
 
 /// `read` and `wait --command` take a terminal for quiet after this long without output.
@@ -29,8 +29,9 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 /// Runs a command against the supervisor of a runtime directory; what to exit with.
 ///
 /// # Errors
-/// [`super::NotAvailable`] without a supervisor; what the host refused, in its words.
+/// [`super::WrongUsage`]; [`super::NotAvailable`] without a supervisor; what the host refused, in its words.
 pub async fn run(command: Ops, runtime_dir: Option<PathBuf>) -> anyhow::Result<u8> {
+    let command = command.checked()?;
     let mut client = Client::connect(runtime_dir.clone()).await?;
     let result = carry_out(&mut client, command, runtime_dir).await;
     client.close().await;
@@ -50,11 +51,7 @@ async fn carry_out(
             text,
             raw,
         } => {
-            let data = match text.as_str() {
-                "-" if !raw => from_stdin()?,
-                _ if raw => text,
-                _ => escapes::unescape(&text).map_err(|reason| anyhow!(reason))?,
-            };
+            let data = if raw { text } else { from_stdin()? };
             act(
                 client,
                 &terminal,

@@ -122,8 +122,9 @@ Examples:
     /// A terminal that was ended by a signal has exit code 128, and the signal's name is printed on
     /// stderr; a command that was has 128 and the signal's number, as shells tell it. 1 stands for
     /// an exit code that is not known, with a message. 3: this terminal does not tell commands
-    /// apart, or the host went away and neither it nor the terminal came back within 30 s; a host
-    /// that is started again meanwhile changes nothing. 124: not within --timeout.
+    /// apart, or the host ended and its terminals with it, or it went away and neither it nor the
+    /// terminal came back within 30 s; a host that is started again meanwhile changes nothing. 124:
+    /// not within --timeout.
     #[command(after_help = "\
 Examples:
   shellward send build 'make test\\r'
@@ -163,6 +164,39 @@ Examples:
     /// Workers that it cannot end, because they do not answer or belong to another version, are
     /// named on stderr; exit code 1 then.
     Shutdown,
+}
+
+/// A command that no host could make sense of: exit code 2, as where clap finds that out.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct WrongUsage(String);
+
+impl Ops {
+    /// Finds out what is wrong with a command before any host is asked. What is to be typed is `raw`
+    /// afterwards, unless it comes from stdin.
+    fn checked(mut self) -> anyhow::Result<Self> {
+        let terminals = match &self {
+            Self::Send { terminal, .. }
+            | Self::Rename { terminal, .. }
+            | Self::Clear { terminal }
+            | Self::Read(Read { terminal, .. })
+            | Self::Wait(Wait { terminal, .. }) => std::slice::from_ref(terminal),
+            Self::Kill { terminals } | Self::Restart { terminals } => terminals,
+            Self::Ps { .. } | Self::New(_) | Self::Shutdown => &[],
+        };
+        if terminals.iter().any(String::is_empty) {
+            return Err(WrongUsage("the name of the terminal is empty".to_owned()).into());
+        }
+        match &mut self {
+            Self::Send { text, raw, .. } if !*raw && text != "-" => {
+                *text = escapes::unescape(text).map_err(WrongUsage)?;
+                *raw = true;
+            }
+            Self::Wait(wait) => drop(wait.limit()?),
+            _ => {}
+        }
+        Ok(self)
+    }
 }
 
 /// `shellward new`

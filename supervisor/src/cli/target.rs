@@ -2,6 +2,9 @@
 
 use serde::Deserialize;
 
+/// How many of the terminals that a name fits are shown.
+const SHOWN: usize = 10;
+
 /// What of a listed terminal counts here.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(super) struct Listed {
@@ -33,9 +36,13 @@ pub(super) fn find<'a>(name: &str, terminals: &'a [Listed]) -> Result<&'a Listed
             [] => {}
             [one] => return Ok(one),
             several => {
-                let ids: Vec<&str> = several.iter().map(|t| t.id.as_str()).take(10).collect();
+                let ids: Vec<&str> = several.iter().map(|t| t.id.as_str()).take(SHOWN).collect();
+                let more = match several.len() - ids.len() {
+                    0 => String::new(),
+                    more => format!(", … and {more} more"),
+                };
                 return Err(format!(
-                    "{name:?} fits {} terminals; say which by its id: {}",
+                    "{name:?} fits {} terminals; say which by its id: {}{more}",
                     several.len(),
                     ids.join(", ")
                 ));
@@ -69,6 +76,12 @@ mod tests {
         assert_eq!(id("x"), Ok("xyz".into()));
         assert!(id("bash").unwrap_err().contains("abd, xyz"));
         assert!(id("ab").unwrap_err().contains("fits 3"));
+        let many: Vec<Listed> = (0..16)
+            .map(|number| listed(&format!("t:/{number}"), &format!("id{number:02}"), "bash"))
+            .collect();
+        let words = |count: usize| find("bash", &many[..count]).unwrap_err();
+        assert!(words(16).ends_with("id08, id09, … and 6 more"));
+        assert!(words(10).ends_with("id08, id09"));
         assert!(
             id("").unwrap_err().contains("empty"),
             "a prefix of everything"

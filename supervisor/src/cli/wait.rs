@@ -10,9 +10,9 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::NoCommandDetection;
 use super::client::{Client, NotAvailable};
-use super::commands::{NO_COMMAND_YET, PATIENCE, QUIET, entry, locate};
+use super::commands::{NO_COMMAND_YET, PATIENCE, QUIET, entry, locate, report};
 use crate::ahp::names;
-use crate::config::time;
+use crate::config::{ConfigError, time};
 
 /// What timeout(1) exits with.
 const TIMED_OUT: u8 = 124;
@@ -43,6 +43,17 @@ pub struct Wait {
     pub no_wait: bool,
 }
 
+impl Wait {
+    /// How long to wait at most.
+    ///
+    /// # Errors
+    /// `--timeout` is no time.
+    pub(super) fn limit(&self) -> Result<Duration, ConfigError> {
+        let given = self.timeout.as_ref().map(|text| time("timeout", text));
+        Ok(given.transpose()?.unwrap_or(FOR_EVER).min(FOR_EVER))
+    }
+}
+
 /// The newest command of a terminal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Newest {
@@ -50,6 +61,11 @@ enum Newest {
     Running(String),
     Finished(Option<i64>),
 }
+
+/// The terminal is off the list.
+#[derive(Debug, thiserror::Error)]
+#[error("somebody disposed the terminal")]
+struct Disposed;
 
 /// What a wait has come to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,14 +123,14 @@ impl Awaited {
     /// Takes in a message of the host; the end of the command that ran, if it came with it.
     ///
     /// # Errors
-    /// The terminal is there no more.
+    /// [`Disposed`].
     fn take(&mut self, message: &Value) -> anyhow::Result<Option<End>> {
         let params = &message["params"];
         let action = &params["action"];
         if params["channel"].as_str().is_some_and(names::is_root) {
             let listed = action["terminals"].as_array();
             if listed.is_some_and(|list| list.iter().all(|entry| entry["resource"] != *self.uri)) {
-                bail!("somebody disposed the terminal");
+                return Err(Disposed.into());
             }
         }
         if params["channel"] != *self.uri {
@@ -148,11 +164,28 @@ pub(super) async fn wait(
     args: &Wait,
     runtime_dir: Option<&Path>,
 ) -> anyhow::Result<u8> {
-    let limit = match &args.timeout {
-        Some(text) => time("timeout", text)?,
-        None => FOR_EVER,
-    };
-    let deadline = Instant::now() + limit.min(FOR_EVER);
+    match wait_for_end(client, args, runtime_dir).await {
+        Err(error) if error.is::<Disposed>() => Err(whose_doing(client, error).await),
+        other => other,
+    }
+}
+
+/// A host that ends takes its terminals off the list first, and closes connections seconds later, when
+/// all have ended. So it is asked whether it does; where it is gone already, it did.
+async fn whose_doing(client: &mut Client, disposed: anyhow::Error) -> anyhow::Error {
+    match report(client).await {
+        Ok(report) if report["supervisor"]["ending"] == true => NotAvailable::Ended.into(),
+        Err(error) if is_lost(&error) => NotAvailable::Ended.into(),
+        _ => disposed,
+    }
+}
+
+async fn wait_for_end(
+    client: &mut Client,
+    args: &Wait,
+    runtime_dir: Option<&Path>,
+) -> anyhow::Result<u8> {
+    let deadline = Instant::now() + args.limit()?;
     let uri = locate(client, &args.terminal).await?.uri;
     let mut awaited = attach(client, &uri).await?;
     let end = loop {
@@ -187,10 +220,13 @@ pub(super) async fn wait(
     };
     match end {
         None => {
-            super::say(&format!(
-                "not within {}",
-                args.timeout.as_deref().unwrap_or("")
-            ));
+            let given = args.timeout.as_deref().unwrap_or_default();
+            let unit = if given.ends_with(|c: char| c.is_ascii_digit()) {
+                " s"
+            } else {
+                ""
+            };
+            super::say(&format!("not within {given}{unit}"));
             Ok(TIMED_OUT)
         }
         Some(End::Command(code)) => Ok(exit_code("command", code)),

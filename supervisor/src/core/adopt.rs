@@ -59,6 +59,8 @@ impl Adopted {
         let shell = PathBuf::from(card.shell);
         let mut terminal = Terminal::new(id, card.uri, shell, Phase::Live, document, now);
         terminal.named = card.named;
+        // A text that is no time counts as now: after every terminal that has one.
+        terminal.created = card.created_at.parse().unwrap_or(terminal.created);
         terminal.created_at = card.created_at;
         terminal.restarts = card.restarts;
         terminal.place = kept.offset;
@@ -161,6 +163,10 @@ impl Core {
         self.terminals.insert(key, terminal);
         self.metrics.workers_adopted.one();
         self.root_list_changed();
+        if self.shutting_down {
+            // It answered late, when the others had been told to end already.
+            self.end(key, None, effects);
+        }
         Some((key, Running { link, shared }))
     }
 

@@ -240,7 +240,7 @@ impl Core {
             "initialize" if !initialized => self.initialize(&call, now),
             "reconnect" if !initialized => self.reconnect(&call, now),
             _ if !initialized => Err(RpcError::not_now(
-                "initialize first; before that only ping is served",
+                "initialize or reconnect first; before that only ping is served",
             )),
             "initialize" | "reconnect" => {
                 Err(RpcError::not_now("this connection is initialized already"))
@@ -385,13 +385,21 @@ impl Core {
         self.replay.push(seq, Channel::Terminal(key), text);
     }
 
+    /// The terminals in the order of their creation, oldest first: the order of every list. Keys alone
+    /// do not tell it, because terminals are taken over in any order.
+    fn by_age(&self) -> Vec<&Terminal> {
+        let mut all: Vec<_> = self.terminals.iter().collect();
+        all.sort_unstable_by_key(|(key, terminal)| (terminal.created, **key));
+        all.into_iter().map(|(_, terminal)| terminal).collect()
+    }
+
     /// Sends the root list if it differs from what was sent last.
     fn root_list_changed(&mut self) {
         self.title_list_waits = false;
         let list = root::terminals_json(
             &self
-                .terminals
-                .values()
+                .by_age()
+                .into_iter()
                 .filter(|terminal| terminal.is_listed())
                 .map(|terminal| terminal.document.info(&terminal.uri))
                 .collect::<Vec<_>>(),

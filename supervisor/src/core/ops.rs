@@ -1,7 +1,7 @@
 //! What operators see: the answer to `x-shellward/terminals`, which is `ps --json`, and the numbers
 //! of this moment.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -98,6 +98,12 @@ impl Core {
         before != reason
     }
 
+    /// These workers, by their sockets, and why.
+    #[must_use]
+    pub fn unadopted(&self) -> &BTreeMap<String, String> {
+        &self.unadopted
+    }
+
     /// These workers, as operators see them: `[{"socket","reason"}]`.
     pub(super) fn left_alone(&self) -> Value {
         self.unadopted
@@ -168,8 +174,8 @@ impl Core {
     /// `{"supervisor":{…},"terminals":[…]}`; members are only ever added (design.md).
     fn terminals_report(&self, now: Instant) -> String {
         let terminals: Vec<Value> = self
-            .terminals
-            .values()
+            .by_age()
+            .into_iter()
             .map(|terminal| {
                 let mut report = self.terminal_report(terminal);
                 if let Some(members) = report.as_object_mut() {
@@ -192,6 +198,7 @@ impl Core {
             .collect();
         let mut about = self.settings.about.clone();
         about["unadopted"] = self.left_alone();
+        about["ending"] = json!(self.shutting_down);
         json!({ "supervisor": about, "terminals": terminals }).to_string()
     }
 

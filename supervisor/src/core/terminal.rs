@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use shellward_protocol::message::ExitStatus;
 use tokio::sync::Notify;
 
@@ -284,7 +285,10 @@ pub(super) struct Terminal {
     /// The place in the worker's stream up to which its document tells.
     pub place: u64,
     pub hold: Option<Hold>,
+    /// When it was created, as its card and operators are told; kept as it was written.
     pub created_at: String,
+    /// The same, to be compared: the text has as many digits of a second as it needs.
+    pub created: Timestamp,
     pub figures: Figures,
 }
 
@@ -297,6 +301,7 @@ impl Terminal {
         document: TerminalDocument,
         now: Instant,
     ) -> Self {
+        let created = Timestamp::now();
         Self {
             id,
             phase,
@@ -326,7 +331,8 @@ impl Terminal {
             crashes: VecDeque::new(),
             place: 0,
             hold: None,
-            created_at: jiff::Timestamp::now().to_string(),
+            created_at: created.to_string(),
+            created,
             figures: Figures::new(now),
             uri,
         }

@@ -342,7 +342,7 @@ impl Core {
 
     /// Takes a terminal off the list and ends what runs in it. True if nothing runs, so that it is
     /// gone already; otherwise `disposer` is answered when it is.
-    fn end(
+    pub(super) fn end(
         &mut self,
         key: TerminalKey,
         disposer: Option<&Call>,

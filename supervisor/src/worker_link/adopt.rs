@@ -75,7 +75,8 @@ pub(crate) async fn adopt_all(host: &Arc<Host>) {
         count += usize::from(adopted.unwrap_or(false));
     }
     if count > 0 {
-        let ms = begun.elapsed().as_millis();
+        // Not u128, which a log in JSON shows as text.
+        let ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         tracing::info!(count, ms, "terminals were taken over");
     }
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use shellward_tests::faults::Action;
 use shellward_tests::proc::{self, Process};
 use shellward_tests::{DEADLINE, Host, Raw, Term, Value, json, poll_for};
 
@@ -77,9 +78,151 @@ async fn s36_a_shutdown_names_what_it_leaves_alone_and_the_next_host_has_it() {
     );
     assert!(host.wait_end().success());
     assert!(!is_gone(worker) && !is_gone(shell));
+    assert!(names_left_alone(&host, worker), "{}", host.log());
     signal(worker, Signal::SIGCONT);
     host.start_again();
     assert_eq!(host.pids(&silent.uri), (worker, shell));
+    host.stop();
+}
+
+/// Whether the log says at the end of a host that this worker is left alone.
+fn names_left_alone(host: &Host, worker: i32) -> bool {
+    host.log().lines().any(|line| {
+        line.contains("WARN this host ends") && line.contains(&format!("(process {worker})"))
+    })
+}
+
+/// Eight terminals of a host that has crashed, and another one that was told to end when it had
+/// found the first of them.
+async fn told_to_end_while_it_takes_over(flags: &[&str]) -> (Host, Vec<(i32, i32)>) {
+    let (mut builder, faults) = Host::builder().dash().with_faults();
+    for flag in flags {
+        builder = builder.flag(flag);
+    }
+    let mut host = builder.start();
+    let raw = Raw::open(&host).await;
+    let mut pids = Vec::new();
+    for _ in 0..8 {
+        pids.push(host.pids(&Term::create(&raw).await.uri));
+    }
+    host.crash();
+    faults.arm("supervisor.adopt-attached", Action::Pause);
+    host.spawn_again();
+    let paused = faults.wait_paused("supervisor.adopt-attached");
+    host.signal(Signal::SIGTERM);
+    drop(paused);
+    (host, pids)
+}
+
+#[tokio::test]
+async fn a_host_that_is_told_to_end_while_it_takes_terminals_over_ends_them_all() {
+    let (mut host, pids) = told_to_end_while_it_takes_over(&[]).await;
+    assert!(host.wait_end().success());
+    for (worker, shell) in pids {
+        assert!(is_gone(worker) && is_gone(shell), "{}", host.log());
+    }
+    assert!(host.log().contains("INFO ending"), "{}", host.log());
+    host.stop();
+}
+
+#[tokio::test]
+async fn a_host_that_is_to_keep_terminals_leaves_at_once_also_while_it_takes_them_over() {
+    let (mut host, pids) = told_to_end_while_it_takes_over(&["--on-exit", "keep"]).await;
+    assert!(host.wait_end().success());
+    assert!(
+        pids.iter()
+            .all(|(worker, shell)| !is_gone(*worker) && !is_gone(*shell))
+    );
+    host.start_again();
+    assert_eq!(host.ps()["terminals"].as_array().unwrap().len(), 8);
+    assert_eq!(host.cli(&["shutdown"]).status.code(), Some(0));
+    assert!(host.wait_end().success());
+    host.stop();
+}
+
+/// The first signal waits for a worker that does not answer, the second one does not.
+#[tokio::test]
+async fn an_end_while_terminals_are_taken_over_names_who_is_left_and_a_second_signal_leaves_at_once()
+ {
+    let mut host = Host::dash();
+    let raw = Raw::open(&host).await;
+    let [silent, other] = [Term::create(&raw).await, Term::create(&raw).await]
+        .map(|terminal| host.pids(&terminal.uri));
+    signal(silent.0, Signal::SIGSTOP);
+    host.crash();
+    for is_repeated in [true, false] {
+        let said = host.log().matches("INFO ending").count();
+        host.spawn_again();
+        // Only the silent one is waited for then.
+        let pid = format!("worker={}", other.0);
+        poll_for("the other one is taken over", DEADLINE, || {
+            let log = host.log();
+            let begun = log.rmatches("a terminal is taken over").count();
+            (begun > usize::from(!is_repeated) && log.contains(&pid)).then_some(())
+        });
+        host.signal(Signal::SIGTERM);
+        poll_for("it ends", DEADLINE, || {
+            (host.log().matches("INFO ending").count() > said).then_some(())
+        });
+        let from = Instant::now();
+        if is_repeated {
+            host.signal(Signal::SIGINT);
+        }
+        assert!(host.wait_end().success());
+        assert!(!is_gone(silent.0) && !is_gone(silent.1));
+        assert_eq!(is_gone(other.1), !is_repeated);
+        assert_eq!(names_left_alone(&host, silent.0), !is_repeated);
+        if is_repeated {
+            assert!(
+                from.elapsed() < Duration::from_secs(1),
+                "{:?}",
+                from.elapsed()
+            );
+            assert!(host.log().contains("leaving at once"));
+        }
+    }
+    signal(silent.0, Signal::SIGCONT);
+    host.start_again();
+    host.stop();
+}
+
+/// The titles in `ps` and in the root state.
+async fn titles(host: &Host) -> [Vec<String>; 2] {
+    let raw = Raw::open(host).await;
+    let params = json!({"channel": "ahp-root://"});
+    let root = raw.request("subscribe", params).await.unwrap();
+    [
+        host.ps()["terminals"].clone(),
+        root["snapshot"]["state"]["terminals"].clone(),
+    ]
+    .map(|list| {
+        let list = list.as_array().unwrap().iter();
+        list.map(|entry| entry["title"].as_str().unwrap().to_owned())
+            .collect()
+    })
+}
+
+#[tokio::test]
+async fn terminals_are_listed_in_the_order_of_their_creation_also_when_taken_over_late() {
+    let mut host = Host::dash();
+    let names: Vec<String> = (1..=12).map(|number| format!("number {number}")).collect();
+    for name in &names {
+        let opened = host.cli(&["new", "--no-wait", "--name", name]);
+        assert!(opened.status.success(), "{opened:?}");
+    }
+    let late = host.ps()["terminals"][2]["workerPid"].as_i64().unwrap();
+    let late = i32::try_from(late).unwrap();
+    signal(late, Signal::SIGSTOP);
+    host.crash();
+    host.start_again();
+    let mut others = names.clone();
+    others.remove(2);
+    assert_eq!(titles(&host).await, [others.clone(), others]);
+    signal(late, Signal::SIGCONT);
+    poll_for("it is taken over", 2 * DEADLINE, || {
+        unadopted(&host).is_empty().then_some(())
+    });
+    assert_eq!(titles(&host).await, [names.clone(), names]);
     host.stop();
 }
 

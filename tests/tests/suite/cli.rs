@@ -337,6 +337,42 @@ fn wrong_usage_is_code_2_and_help_is_help() {
 }
 
 #[test]
+fn values_that_make_no_sense_are_code_2_whether_or_not_a_host_runs() {
+    let mut host = Host::dash();
+    for is_running in [true, false] {
+        for (words, said) in [
+            (&["wait", "x", "--timeout", "abc"][..], "--timeout"),
+            (&["wait", "x", "--timeout", "1x"], "--timeout"),
+            (&["wait", "x", "--timeout", "1.5"], "--timeout"),
+            (&["wait", "x", "--timeout", ""], "--timeout"),
+            (&["send", "x", "bad\\q"], "--raw"),
+            (&["read", ""], "name"),
+            (&["wait", ""], "name"),
+            (&["send", "", "x"], "name"),
+            (&["rename", "", "x"], "name"),
+            (&["clear", ""], "name"),
+            (&["kill", "x", ""], "name"),
+            (&["restart", ""], "name"),
+            (&["serve", "--listen", "foo"], "--listen"),
+            (&["serve", "--listen", "localhost:70000"], "--listen"),
+            (&["serve", "--listen", "unix:"], "--listen"),
+            (&["serve", "--keep-exited", "1w"], "--keep-exited"),
+            (&["probe", "--pty-binding", "a.so"], "--pty-binding"),
+        ] {
+            let told = fails(&host.cli(words), 2);
+            assert!(told.contains(said), "{words:?}: {told}");
+        }
+        if is_running {
+            ok(&host.cli(&["shutdown"]));
+            assert!(host.wait_end().success());
+        }
+    }
+    // What is not wrong in itself: no terminal of this name, no host.
+    fails(&host.cli(&["wait", "x", "--timeout", "1"]), 3);
+    host.stop();
+}
+
+#[test]
 fn without_ready_json_serve_prints_one_line_for_people() {
     // A second host on a runtime directory of its own, started by hand.
     let host = Host::builder().dash().start();

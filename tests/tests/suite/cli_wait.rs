@@ -169,8 +169,10 @@ fn a_terminal_without_commands_says_what_is_missing() {
 fn wait_ends_with_the_terminal_and_its_exit_code() {
     let host = dash();
     let waiting = start(&host, &["wait", "x"]);
-    let command = start(&host, &["wait", "x", "--timeout", "0"]);
-    assert_eq!(code(&command.wait_with_output().unwrap()).0, 124);
+    for (given, words) in [("0", "0 s"), ("0m", "0m")] {
+        let told = code(&host.cli(&["wait", "x", "--timeout", given]));
+        assert_eq!(told, (124, format!("shellward: not within {words}\n")));
+    }
     line(&host, "x", "exit 9");
     assert_eq!(code(&waiting.wait_with_output().unwrap()).0, 9);
     assert_eq!(code(&host.cli(&["wait", "x"])).0, 9, "it has ended already");
@@ -188,12 +190,43 @@ fn wait_ends_with_the_terminal_and_its_exit_code() {
     ok(&host.cli(&["kill", "z"]));
     let (exit, words) = code(&waiting.wait_with_output().unwrap());
     assert_eq!(exit, 1);
-    assert!(
-        words.contains("dispos") || words.contains("no more"),
-        "{words}"
-    );
+    assert!(words.contains("somebody disposed"), "{words}");
     assert_eq!(code(&host.cli(&["wait", "x", "--no-wait"])).0, 2);
     host.stop();
+}
+
+#[test]
+fn wait_says_that_the_host_ended_if_it_did_with_3() {
+    for by_shutdown in [true, false] {
+        let mut host = dash();
+        // Its end takes a moment: HUP and TERM do nothing.
+        line(
+            &host,
+            "x",
+            "trap '' HUP TERM; printf '\\033]133;C\\007'; sleep 1016",
+        );
+        wait_command(&host, json!(false));
+        let waiting = [
+            start(&host, &["wait", "x"]),
+            start(&host, &["wait", "x", "--command"]),
+        ];
+        std::thread::sleep(Duration::from_millis(300));
+        if by_shutdown {
+            ok(&host.cli(&["shutdown"]));
+        } else {
+            host.signal(Signal::SIGTERM);
+        }
+        for child in waiting {
+            let (exit, words) = code(&child.wait_with_output().unwrap());
+            assert_eq!(exit, 3, "{words}");
+            assert!(
+                words.contains("the host ended, and its terminals with it"),
+                "{words}"
+            );
+        }
+        assert!(host.wait_end().success());
+        host.stop();
+    }
 }
 
 #[test]

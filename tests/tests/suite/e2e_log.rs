@@ -156,3 +156,20 @@ fn a_json_host_that_cannot_start_says_so_in_json() {
     let unknown = Host::builder().option("--log", "xml").run_to_end();
     assert_eq!(unknown.status.code(), Some(2));
 }
+
+#[tokio::test]
+async fn a_takeover_is_told_in_json_with_numbers_that_are_numbers() {
+    let mut host = Host::builder().dash().option("--log", "json").start();
+    let raw = Raw::open(&host).await;
+    Term::create(&raw).await;
+    host.crash();
+    host.start_again();
+    let lines = lines(&host);
+    let told = lines
+        .iter()
+        .find(|line| line["message"] == "terminals were taken over")
+        .expect("it is told");
+    assert_eq!(told["count"], 1);
+    assert!(told["ms"].is_u64(), "{told}");
+    host.stop();
+}

@@ -330,3 +330,45 @@ fn what_a_restarted_shell_is_given_makes_the_same_content_again() {
     assert!(before.as_array().unwrap().len() > 100 && before.to_string().contains("[?2004h"));
     assert_eq!(before, after);
 }
+
+#[test]
+fn lists_are_in_the_order_of_creation_whatever_the_order_of_adoption() {
+    let mut bench = Bench::new();
+    // Fewer digits of a second are no earlier time, and what is no time comes after all that are.
+    let created = [
+        "2026-01-01T00:00:00.5Z",
+        "2026-01-01T00:00:00.25Z",
+        "2026-01-01T00:00:00Z",
+        "some day",
+        "2026-01-01T00:00:00.75Z",
+    ];
+    for (number, at) in created.iter().enumerate() {
+        let mut card: Value = serde_json::from_slice(&card(false)).unwrap();
+        card["uri"] = json!(format!("t:/{number}"));
+        card["createdAt"] = json!(at);
+        adopt(&mut bench, &kept(card.to_string().into_bytes()), vec![]);
+    }
+    let a = bench.client("a");
+    bench.terminal(a, "t:/new");
+    let wanted = ["t:/2", "t:/1", "t:/0", "t:/4", "t:/3", "t:/new"];
+    let uris = |list: &Value, member: &str| -> Vec<String> {
+        let list = list.as_array().unwrap().iter();
+        list.map(|entry| entry[member].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let report = bench.ask(a, "x-shellward/terminals", json!({}))["result"].clone();
+    assert_eq!(uris(&report["terminals"], "uri"), wanted);
+    assert_eq!(report["terminals"][2]["createdAt"], created[0]);
+    let root = bench.ask(a, "subscribe", json!({"channel":"ahp-root://"}));
+    let state = &root["result"]["snapshot"]["state"];
+    assert_eq!(uris(&state["terminals"], "resource"), wanted);
+}
+
+#[test]
+fn a_terminal_that_is_taken_over_while_the_host_ends_ends_too() {
+    let mut bench = Bench::new();
+    assert!(bench.core.end_all(&mut bench.effects));
+    let (key, _) = adopt(&mut bench, &kept(card(false)), vec![]);
+    assert!(bench.effects.contains(&Effect::WatchEnd(key)));
+    assert!(!bench.core.end_all(&mut bench.effects), "it is waited for");
+}

@@ -265,3 +265,14 @@ fn clients_of_an_earlier_host_are_given_snapshots() {
     let thief = later.connect_as(Principal::Anybody);
     assert_eq!(code(&reconnect(&mut later, thief, "a", seen)), -32008);
 }
+
+#[test]
+fn what_comes_too_early_is_told_what_to_do_first() {
+    let mut bench = Bench::new();
+    let a = bench.connect();
+    let answer = bench.ask(a, "listSessions", json!({}));
+    let words = answer["error"]["message"].as_str().unwrap();
+    for method in ["initialize", "reconnect", "ping"] {
+        assert!(words.contains(method), "{words}");
+    }
+}
