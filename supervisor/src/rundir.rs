@@ -34,7 +34,7 @@ pub enum DirError {
     },
     /// How often hosts have started is written there and cannot be read.
     #[error(
-        "cannot read the epoch file {path}; make it readable, or remove it: the numbers of messages then go on from the epoch file of the other directory (state or runtime), or start over if there is none, and clients of the host before get snapshots"
+        "cannot read the epoch file {path}; make it readable, or remove it: the count then goes on from the epoch file of the other directory (state or runtime); if there is none either it starts over, clients of the host before get snapshots, and its terminals, if they still run, are not taken over"
     )]
     Epoch {
         /// The file.
