@@ -41,7 +41,12 @@ async fn s27_secrets_and_loader_variables_do_not_travel() {
     let host = with_secrets(Host::builder().dash()).start();
     let raw = Raw::open(&host).await;
     let mut terminal = Term::create(&raw).await;
-    let environment = terminal.output_of("env").await;
+    let all = terminal.output_of("env").await;
+    // The one variable of ours, and the host's own do not go with it.
+    let id = host.ps_entry(&terminal.uri)["id"].clone();
+    let own = format!("SHELLWARD_TERMINAL={}", id.as_str().unwrap());
+    assert_eq!(all.lines().filter(|line| *line == own).count(), 1, "{all}");
+    let environment = all.replace(&own, "");
     for name in [
         "LD_PRELOAD",
         "LD_LIBRARY_PATH",

@@ -92,7 +92,7 @@ async fn an_empty_name_names_no_terminal_and_kill_goes_on_after_a_failure() {
     assert!(host.cli(&["kill", "first"]).status.success());
     for words in [["kill", ""], ["clear", ""], ["read", ""]] {
         let refused = host.cli(&words);
-        assert_eq!(refused.status.code(), Some(1), "{words:?}: {refused:?}");
+        assert_eq!(refused.status.code(), Some(2), "{words:?}: {refused:?}");
     }
     assert_eq!(left(&host), 1, "an empty name is a prefix of everything");
     let partly = host.cli(&["kill", "none", "second"]);
