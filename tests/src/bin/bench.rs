@@ -205,6 +205,19 @@ impl Client {
         .await
     }
 
+    /// Receives until `text` was printed, in however many pieces.
+    async fn until_text(&mut self, text: &str) -> Result<()> {
+        let mut printed = String::new();
+        while !printed.contains(text) {
+            let message: Value = serde_json::from_str(&self.next_text().await?)?;
+            let action = &message["params"]["action"];
+            if action["type"] == "terminal/data" {
+                printed.push_str(action["data"].as_str().unwrap_or_default());
+            }
+        }
+        Ok(())
+    }
+
     /// Receives until a `terminal/data` holds `needle`.
     async fn until_data(&mut self, needle: &str) -> Result<()> {
         loop {
@@ -225,7 +238,7 @@ impl Client {
 async fn host_throughput(client: &mut Client, file: &Path) -> Result<Duration> {
     let uri = client.terminal().await?;
     client.input(&uri, "stty -echo; echo rea''dy\r").await?;
-    client.until_data("ready\\r\\n").await?;
+    client.until_text("ready\r\n").await?;
     let start = Instant::now();
     client
         .input(&uri, &format!("cat {}; exit\r", file.display()))
@@ -255,7 +268,7 @@ async fn host_echo(client: &mut Client, keys: usize, pause: Duration) -> Result<
     client
         .input(&uri, "stty raw -echo; printf rea''dy; cat\r")
         .await?;
-    client.until_data("ready").await?;
+    client.until_text("ready").await?;
     let mut times = Vec::with_capacity(keys);
     for _ in 0..keys {
         let start = Instant::now();
