@@ -93,7 +93,7 @@ pub(crate) struct Outbox {
     made: u64,
     sent: u64,
     acked: u64,
-    /// The place up to which supervisors were sent it that are gone.
+    /// The place up to which a supervisor that is gone was sent it.
     delivered: u64,
     /// Of all frames and the tail, see [`Kind::weight`].
     weight: usize,

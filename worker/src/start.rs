@@ -84,8 +84,8 @@ pub(crate) fn chain(error: &dyn Error) -> String {
     text
 }
 
-/// Starts the shell on a new pty of this size, or on pipes, or none where it has ended. A script for the shell is put into the
-/// directory `scripts`, which is made for it.
+/// Starts the shell on a new pty of this size, or on pipes, or none where it has ended. A script for
+/// the shell is put into the directory `scripts`, which is made for it.
 pub(crate) fn start(
     start: &Start<'_>,
     size: Size,

@@ -26,19 +26,13 @@ impl Core {
         }
         terminal.kept_at = Some(now);
         terminal.phase = Phase::Keeping;
-        terminal.place = 0;
-        terminal.figures.changes_worker();
         let ended = Some(Ended {
             status,
             was_pty: terminal.document.is_pty(),
             can_detect: terminal.document.detects_commands(),
         });
-        if let Some(terminal) = self.terminals.get(&key) {
-            effects.push(Effect::Start(StartPlan {
-                ended,
-                ..self.plan_again(key, terminal, Duration::ZERO)
-            }));
-        }
+        let plan = self.plan_again(key, Duration::ZERO);
+        effects.extend(plan.map(|plan| Effect::Start(StartPlan { ended, ..plan })));
     }
 
     /// Its worker keeps what was shown from now on.

@@ -12,7 +12,7 @@ use shellward_protocol::Modes;
 use shellward_protocol::message::Cut;
 
 use super::card::Card;
-use super::{Again, Call, Core, Effect, Gone, LOST, Phase, StartPlan, Terminal, TerminalKey};
+use super::{Again, Call, Core, Effect, Gone, LOST, Phase, StartPlan, TerminalKey};
 use crate::ahp::{RpcError, names};
 use crate::limits::{CRASH_DELAYS, CRASH_TIME, TERMINATE_GRACE_MS};
 
@@ -132,7 +132,6 @@ impl Core {
         terminal.end = None;
         terminal.is_crashed = false;
         terminal.restarts = terminal.restarts.saturating_add(1);
-        terminal.place = 0;
         terminal.hold = None;
         terminal.figures.starts_again(now);
         self.metrics.worker_restarts.one();
@@ -151,20 +150,16 @@ impl Core {
         } else {
             terminal.document.append(&text, &[cut]);
         }
-        if let Some(terminal) = self.terminals.get(&key) {
-            effects.push(Effect::Start(self.plan_again(key, terminal, delay)));
-        }
+        effects.extend(self.plan_again(key, delay).map(Effect::Start));
     }
 
-    /// How to start another worker for a terminal that goes on.
-    pub(super) fn plan_again(
-        &self,
-        key: TerminalKey,
-        terminal: &Terminal,
-        delay: Duration,
-    ) -> StartPlan {
+    /// Another worker for a terminal that goes on: how to start it.
+    pub(super) fn plan_again(&mut self, key: TerminalKey, delay: Duration) -> Option<StartPlan> {
+        let terminal = self.terminals.get_mut(&key)?;
+        terminal.place = 0;
+        terminal.figures.changes_worker();
         let document = &terminal.document;
-        StartPlan {
+        Some(StartPlan {
             key,
             id: terminal.id.clone(),
             shell: terminal.shell.clone(),
@@ -178,7 +173,7 @@ impl Core {
                 delay,
             }),
             ended: None,
-        }
+        })
     }
 
     /// No new shell: the terminal stays, exited.

@@ -222,7 +222,6 @@ impl Figures {
 
     /// Its shell is to be started again.
     pub fn starts_again(&mut self, now: Instant) {
-        self.changes_worker();
         self.accepted = now;
         self.running_since = None;
     }

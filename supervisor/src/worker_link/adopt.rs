@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::adopted::{self, Adopted as Process};
+use super::adopted::{Adopted as Process, Remains};
 use super::frames::{self, LinkError};
 use super::leftovers::{self, token_file};
 use super::process::{self, Control, Worker};
@@ -168,7 +168,7 @@ async fn attempt(host: &Arc<Host>, name: &str, path: &Path) -> Found {
         Err(AdoptError::Dead | AdoptError::Empty) => {
             tracing::warn!(socket = %name, "a worker ended while no supervisor ran; its terminal is gone");
             if let Some(id) = id_of(path) {
-                adopted::end_marked(id).await;
+                Remains::of(id).end().await;
             }
             leftovers::remove(path);
             (Found::Gone, None)

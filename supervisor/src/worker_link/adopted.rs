@@ -5,6 +5,7 @@
 //! become our child either; it is found by the session of its shell and by a variable (`marked.rs`).
 
 use std::io;
+use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -94,73 +95,89 @@ impl Adopted {
         self.shell = None;
     }
 
-    /// Ends what a killed worker has left: its shell's session, and what the shell started and has
-    /// left the session.
+    /// What it has left, now that it was killed: its shell's session, and what the shell started and
+    /// has left the session.
     ///
     /// The leader may be gone already, hung up with its terminal. But a session's number is not given
     /// to anybody else while a process is in it, and the shell was there until its worker died: so
     /// who is in the session and has started before that is one of its processes.
-    pub async fn end_leftovers(&self, id: &str) {
-        let session = self.shell.zip(super::stat::now());
-        let is_member = move |pid: u32| {
-            let (Some(((leader, known), died)), Some(stat)) = (session, Stat::of(pid)) else {
-                return false;
-            };
-            stat.session == leader
-                && !stat.is_dead
-                && (known.started..=died).contains(&stat.started)
-        };
-        let (id, reaper) = (id.to_owned(), self.reaper);
-        let find = {
-            let id = id.clone();
-            move || {
-                let all = super::stat::all().map(|(pid, _)| pid);
-                let mut found: Vec<u32> = all.filter(|pid| is_member(*pid)).collect();
-                found.extend(marked::of(&id, reaper));
-                found
-            }
-        };
-        end_all(find, move |pid| {
-            is_member(pid) || marked::is_marked(pid, &id)
-        })
-        .await;
+    pub fn remains(&self, id: &str) -> Remains {
+        let died = super::stat::now();
+        Remains {
+            id: id.to_owned(),
+            reaper: self.reaper,
+            session: self
+                .shell
+                .zip(died)
+                .map(|((leader, known), died)| (leader, known.started..=died)),
+        }
     }
 }
 
-/// Ends what was left by a worker that died while no supervisor ran.
-pub(super) async fn end_marked(id: &str) {
-    let (id, again) = (id.to_owned(), id.to_owned());
-    let find = move || marked::of(&id, None);
-    end_all(find, move |pid| marked::is_marked(pid, &again)).await;
+/// What a dead worker has left of its terminal.
+#[derive(Debug)]
+pub(super) struct Remains {
+    /// The terminal, which its processes have in their environment.
+    id: String,
+    /// Who has taken them in, if that is known.
+    reaper: Option<u32>,
+    /// The session of its shell, and when its members have started.
+    session: Option<(u32, RangeInclusive<u64>)>,
 }
 
-/// Kills what `find` finds until nothing is found any more, for a bounded time. `is_one` looks
-/// again, now that a descriptor means one process. Beside everything else: reading all of /proc
-/// takes milliseconds.
-async fn end_all(
-    find: impl Fn() -> Vec<u32> + Send + 'static,
-    is_one: impl Fn(u32) -> bool + Send + 'static,
-) {
-    let ended = tokio::task::spawn_blocking(move || {
-        for _ in 0..ROUNDS {
-            let found = find();
-            if found.is_empty() {
-                return;
-            }
-            for pid in found {
-                let Ok(process) = open(pid) else {
-                    continue;
-                };
-                if is_one(pid)
-                    && let Err(error) = pidfd_send_signal(&process, Signal::KILL)
-                {
-                    tracing::debug!(pid, %error, "a leftover process had ended");
-                }
-            }
-            std::thread::sleep(ROUND_TIME);
+impl Remains {
+    /// Of a worker that died while no supervisor ran: nothing but the terminal is known.
+    pub fn of(id: &str) -> Self {
+        Self {
+            id: id.to_owned(),
+            reaper: None,
+            session: None,
         }
-    });
-    if let Err(error) = ended.await {
-        tracing::warn!(%error, "what a dead worker left could not be ended");
+    }
+
+    fn has_member(&self, stat: &Stat) -> bool {
+        self.session.as_ref().is_some_and(|(leader, times)| {
+            stat.session == *leader && !stat.is_dead && times.contains(&stat.started)
+        })
+    }
+
+    fn find(&self) -> Vec<u32> {
+        let all: Vec<(u32, Stat)> = super::stat::all().collect();
+        let members = all.iter().filter(|(_, stat)| self.has_member(stat));
+        let mut found: Vec<u32> = members.map(|(pid, _)| *pid).collect();
+        found.extend(marked::of(&self.id, self.reaper, &all));
+        found
+    }
+
+    /// Looked at again, now that a descriptor means one process.
+    fn has(&self, pid: u32) -> bool {
+        Stat::of(pid).is_some_and(|stat| self.has_member(&stat)) || marked::is_marked(pid, &self.id)
+    }
+
+    /// Kills until nothing is found any more, for a bounded time. Beside everything else: reading all
+    /// of /proc takes milliseconds.
+    pub async fn end(self) {
+        let ended = tokio::task::spawn_blocking(move || {
+            for _ in 0..ROUNDS {
+                let found = self.find();
+                if found.is_empty() {
+                    return;
+                }
+                for pid in found {
+                    let Ok(process) = open(pid) else {
+                        continue;
+                    };
+                    if self.has(pid)
+                        && let Err(error) = pidfd_send_signal(&process, Signal::KILL)
+                    {
+                        tracing::debug!(pid, %error, "a leftover process had ended");
+                    }
+                }
+                std::thread::sleep(ROUND_TIME);
+            }
+        });
+        if let Err(error) = ended.await {
+            tracing::warn!(%error, "what a dead worker left could not be ended");
+        }
     }
 }

@@ -168,12 +168,13 @@ pub(super) fn start_frames(
     mode: Mode<'_>,
 ) -> Result<Vec<u8>, WireError> {
     use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-    // Where no shell is started, nobody needs it.
-    let is_needed = plan.ended.is_none();
-    let host_env = std::env::vars_os()
-        .filter(|_| is_needed)
-        .map(|(name, value)| (name.into_vec().into(), value.into_vec().into()))
-        .collect();
+    let host_env = match plan.ended {
+        None => std::env::vars_os()
+            .map(|(name, value)| (name.into_vec().into(), value.into_vec().into()))
+            .collect(),
+        // No shell is started, so nobody needs it.
+        Some(_) => Vec::new(),
+    };
     let mut frame = Vec::new();
     ToWorker::Start(Box::new(Start {
         mode,

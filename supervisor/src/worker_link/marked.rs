@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt as _;
 
-use super::stat;
+use super::stat::Stat;
 
 /// Holds the terminal's id in everything that its shell starts.
 pub(super) const VARIABLE: &str = "SHELLWARD_TERMINAL";
@@ -25,11 +25,12 @@ struct Seen {
 }
 
 /// Those of the terminal with this id whose worker is gone. `reaper` was the worker's own parent, if
-/// that is known.
-pub(super) fn of(id: &str, reaper: Option<u32>) -> Vec<u32> {
-    let seen: HashMap<u32, Seen> = stat::all()
+/// that is known, `all` are all processes.
+pub(super) fn of(id: &str, reaper: Option<u32>, all: &[(u32, Stat)]) -> Vec<u32> {
+    let seen: HashMap<u32, Seen> = all
+        .iter()
         .filter(|(_, stat)| !stat.is_dead)
-        .map(|(pid, stat)| {
+        .map(|&(pid, stat)| {
             let is_reaper = pid == INIT || Some(pid) == reaper || is_systemd(pid);
             let seen = Seen {
                 parent: stat.parent,

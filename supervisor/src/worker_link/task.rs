@@ -35,11 +35,8 @@ pub(crate) async fn run(host: Arc<Host>, plan: StartPlan) {
     if plan.ended.is_none() && host.ptys.is_stale() {
         host.ask_probe().await;
     }
-    let mode = match plan.ended {
-        Some(ended) => Ok(Mode::Ended(ended)),
-        None => host.ptys.choose(),
-    };
-    let mode = match mode {
+    let ended = plan.ended.map(|ended| Ok(Mode::Ended(ended)));
+    let mode = match ended.unwrap_or_else(|| host.ptys.choose()) {
         Ok(mode) => mode,
         Err(reason) => {
             host.with_core(|core, now, effects| core.start_failed(key, &reason, now, effects));
@@ -427,7 +424,7 @@ async fn leave(
     if !status.is_some_and(|status| status.success()) {
         match &worker.process {
             Process::Child(_) => orphans::sweep(&host.workers).await,
-            Process::Adopted(adopted) => adopted.end_leftovers(&worker.control.terminal).await,
+            Process::Adopted(adopted) => adopted.remains(&worker.control.terminal).end().await,
         }
         leftovers::remove(&worker.socket);
     }

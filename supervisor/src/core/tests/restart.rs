@@ -68,6 +68,10 @@ fn a_running_terminal_is_restarted_before_the_eyes_of_its_subscribers() {
         .worker_gone(key, None, bench.now, &mut bench.effects);
     let plan = bench.plan();
     let again = plan.again.clone().unwrap();
+    // The next worker does not know what came out before it, and the line between the shells did.
+    let card: Value = serde_json::from_slice(&plan.card).unwrap();
+    let total = bench.core.terminals[&key].figures.output_bytes;
+    assert_eq!(card["bytesBefore"][0], total);
     assert_eq!((plan.key, plan.cwd.to_str()), (key, Some("/srv/deep")));
     assert_eq!((again.commands, again.delay), (1, Duration::ZERO));
     assert_eq!(again.past.len(), 5, "{:?}", again.past);
